@@ -1,0 +1,176 @@
+"""Configuration: one frozen value, read once from TOML files, environment and command line."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from croq_fsm.errors import UsageError
+
+Seconds = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A table of the configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Limits(Section):
+    """When a session ends by itself."""
+
+    rounds: Annotated[int, Field(ge=0)] = 0
+    hours: Annotated[float, Field(ge=0)] = 0.0
+    plateau_rounds: Annotated[int, Field(ge=0)] = 0
+    attempts_per_idea: Annotated[int, Field(ge=1, le=5)] = 5
+    macro_run: Annotated[int, Field(ge=1, le=2)] = 2
+    proposals_per_idea: Annotated[int, Field(ge=1)] = 8
+    resumes_per_step: Annotated[int, Field(ge=1)] = 3
+    compiler_crashes: Annotated[int, Field(ge=1)] = 10
+
+
+class Measure(Section):
+    """How numbers are taken and when they count."""
+
+    regime: Literal["isolated", "burst", "sustained"] = "isolated"
+    l2: Literal["cold", "hot"] = "cold"
+    min_effect: Fraction = 0.005
+    screen_pairs: Annotated[int, Field(ge=3)] = 5
+    pairs: Annotated[int, Field(ge=5)] = 12
+    max_pairs: Annotated[int, Field(ge=5)] = 36
+    confirm_pairs: Annotated[int, Field(ge=5)] = 12
+    block_s: Seconds = 0.05
+    max_launches: Annotated[int, Field(ge=1)] = 50
+    warmup_s: Seconds = 0.05
+    verify_seeds: Annotated[int, Field(ge=1)] = 3
+    screen_margin: Fraction = 0.05
+
+
+class Deadlines(Section):
+    """Seconds after which a child and its tree are killed."""
+
+    compile_s: Seconds = 180.0
+    verify_s: Seconds = 120.0
+    block_s: Seconds = 60.0
+    profile_s: Seconds = 300.0
+    probe_s: Seconds = 30.0
+    git_s: Seconds = 60.0
+    ideator_s: Seconds = 300.0
+    kill_grace_s: Seconds = 5.0
+    reap_s: Seconds = 30.0
+
+
+class Contention(Section):
+    """Others on the device."""
+
+    wait_s: Seconds = 600.0
+    poll_s: Seconds = 2.0
+    kill: Literal["never", "own-user"] = "never"
+
+
+class Profiling(Section):
+    """Profiler use."""
+
+    when_unavailable: Literal["fail", "degrade"] = "fail"
+    full_on: Literal["win", "always", "never"] = "win"
+
+
+class COptions(Section):
+    """DSL ``c``."""
+
+    compiler: str = ""
+    flags: tuple[str, ...] = ("-O2",)
+    threads: Annotated[int, Field(ge=1)] = 1
+
+
+class CroqtileOptions(Section):
+    """DSL ``croqtile``; empty paths are taken from the environment."""
+
+    choreo_home: str = ""
+    cute_home: str = ""
+    cuda_home: str = ""
+    arch: str = "sm_90a"
+    compile_jobs: Annotated[int, Field(ge=1)] = 1
+
+
+class Storage(Section):
+    """Where the state lives and how much of it is kept."""
+
+    state_dir: str = ".croq_fsm"
+    database: str = "croq.sqlite3"
+    min_free_mb: Annotated[int, Field(ge=0)] = 256
+    cache_mb: Annotated[int, Field(ge=64)] = 4096
+    compaction_summary: str = ".claude/skills/fsm-engine/state/{dsl}/compaction-summary.md"
+
+
+class Git(Section):
+    """Local commits of KEEPs."""
+
+    commit: bool = True
+    author: str = "croq_fsm <croq-fsm@localhost>"
+
+
+class Config(Section):
+    """The whole configuration. ``config/default.toml`` documents every key."""
+
+    seed: int = 1
+    ideator: str = "rules"
+    limits: Limits = Limits()
+    measure: Measure = Measure()
+    deadlines: Deadlines = Deadlines()
+    contention: Contention = Contention()
+    profiling: Profiling = Profiling()
+    c: COptions = COptions()
+    croqtile: CroqtileOptions = CroqtileOptions()
+    storage: Storage = Storage()
+    git: Git = Git()
+    ideators: dict[str, dict[str, Any]] = {}
+    tasks: tuple[dict[str, Any], ...] = ()
+
+
+def load(path: Path | None, overrides: dict[str, Any] | None = None) -> Config:
+    """Read a TOML file over the defaults, then apply dotted overrides.
+
+    Raises:
+        UsageError: The file is missing, is no TOML, or holds unknown keys or bad values.
+    """
+    data: dict[str, Any] = _read(path) if path else {}
+    for dotted, value in (overrides or {}).items():
+        table = data
+        *parents, leaf = dotted.split(".")
+        for parent in parents:
+            table = table.setdefault(parent, {})
+        table[leaf] = value
+    try:
+        return Config.model_validate(data)
+    except ValidationError as exc:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors()]
+        where = f" in {path}" if path else ""
+        raise UsageError(f"bad configuration{where}: " + "; ".join(lines)) from exc
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as exc:
+        raise UsageError(f"configuration file {path} does not exist") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
+        raise UsageError(f"configuration file {path} cannot be read: {exc}") from exc
+
+
+def shipped_config() -> Path:
+    """Folder of the shipped configuration: beside the packages, or where the wheel puts it."""
+    checkout = Path(__file__).resolve().parent.parent / "config"
+    installed = Path(sysconfig.get_path("data")) / "share" / "croq_fsm" / "config"
+    chosen = os.environ.get("CROQ_FSM_CONFIG_DIR")
+    candidates = [Path(chosen)] if chosen else [checkout, installed]
+    for folder in candidates:
+        if (folder / "default.toml").is_file():
+            return folder
+    raise UsageError(f"no shipped configuration found; looked in {', '.join(map(str, candidates))}")

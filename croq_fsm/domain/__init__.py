@@ -1,0 +1,1 @@
+"""Pure values and rules of the tuner. Nothing in this package does I/O."""

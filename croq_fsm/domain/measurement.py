@@ -1,0 +1,103 @@
+"""Raw samples and verifications, with the provenance that makes them publishable."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from croq_fsm.domain.model import Value
+
+
+class Block(Value):
+    """Consecutive launches of one contestant in one process.
+
+    Attributes:
+        contestant: ``candidate``, ``best``, ``library`` (or ``a``/``b`` in an A/A test).
+        pair: Ordinal of the interleaved pair that the block belongs to.
+        seconds: Time of each launch, seconds, in order; warm-up already dropped.
+        host_seconds: Wall time that the parent saw for the whole block.
+        clocks: SM clock before and after, MHz, where it can be read.
+    """
+
+    contestant: str
+    pair: int
+    seconds: tuple[float, ...]
+    host_seconds: float
+    clocks: tuple[float, ...] = ()
+
+
+class Samples(Value):
+    """Blocks of one interleaved measurement.
+
+    Attributes:
+        purpose: What it was taken for.
+        regime: ``isolated``, ``burst`` or ``sustained``; with L2 ``cold`` or ``hot``.
+        blocks: In the order in which they ran.
+        dropped: Why blocks were thrown away and repeated (contention, clocks), if any were.
+        process: Distinguishes fresh processes; a confirmation has another one.
+    """
+
+    purpose: Literal["baseline", "noise", "screen", "pairs", "confirm", "final"]
+    regime: str
+    blocks: tuple[Block, ...]
+    dropped: tuple[str, ...] = ()
+    process: str = ""
+
+    def of(self, contestant: str) -> tuple[Block, ...]:
+        """Blocks of one contestant, in order."""
+        return tuple(b for b in self.blocks if b.contestant == contestant)
+
+
+class Check(Value):
+    """One verification run of the whole output under one input set.
+
+    Attributes:
+        name: ``smoke``, ``normal-seed-1``, ``index-coded`` …
+        rung: Rung of the ladder that it belongs to.
+        passed: Whether it passed.
+        rel_error: Relative Frobenius error; None when no output was produced.
+        max_error: Largest absolute error.
+        wrong: Elements outside the element-wise bound.
+        total: Elements compared (always the whole output).
+        detail: Sentence for people, for example where the first wrong element is.
+    """
+
+    name: str
+    rung: str
+    passed: bool
+    rel_error: float | None = None
+    max_error: float | None = None
+    wrong: int | None = None
+    total: int | None = None
+    detail: str = ""
+
+
+class Verification(Value):
+    """All checks of a candidate; it passed only if there are checks and each passed."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True when every check passed."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    @property
+    def first_failure(self) -> Check | None:
+        """The first check that failed, or None."""
+        return next((check for check in self.checks if not check.passed), None)
+
+
+class Estimate(Value):
+    """A ratio with its interval.
+
+    Attributes:
+        ratio: Median over pairs of best time / candidate time; above 1 means faster.
+        low: Lower end of the 99 % bootstrap interval.
+        high: Upper end.
+        pairs: Number of pairs.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int

@@ -1,0 +1,77 @@
+"""What the user asked for: one kernel, one shape, one budget."""
+
+from __future__ import annotations
+
+from croq_fsm.domain import names, operators
+from croq_fsm.domain.model import Value
+from croq_fsm.domain.operators import Operator, Precision
+from croq_fsm.domain.shapes import format_shape
+
+
+class Task(Value):
+    """One tuning task.
+
+    Attributes:
+        dsl: ``c``, ``cuda`` or ``croqtile``.
+        operator: Name in the operator registry.
+        dtype: Dtype word of that operator.
+        shape: Sizes in the operator's order.
+        kernel: Path of the start kernel as the user gave it, or ``builtin:<name>``.
+        model: ``<model>`` of the file layout: names the ideator.
+        rounds: Stop after this many rounds; None means no such limit.
+        deadline: Stop after this UTC time (seconds since the epoch); None means none.
+        simulated: Whether the device is a model; such numbers are never measurements.
+    """
+
+    dsl: str
+    operator: str
+    dtype: str
+    shape: tuple[int, ...]
+    kernel: str
+    model: str
+    rounds: int | None = None
+    deadline: float | None = None
+    simulated: bool = False
+
+    @property
+    def op(self) -> Operator:
+        """The operator's registry entry."""
+        return operators.operator(self.operator)
+
+    @property
+    def precision(self) -> Precision:
+        """Meaning of the dtype word."""
+        return self.op.precision(self.dtype)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Named sizes, for example ``{"m": 512, "n": 512, "k": 512}``."""
+        return self.op.sizes(self.shape)
+
+    @property
+    def shape_key(self) -> str:
+        """``<operator>_<dtype>_<MxNxK>``."""
+        return f"{self.operator}_{self.dtype}_{format_shape(self.shape)}"
+
+    @property
+    def key(self) -> str:
+        """``<shape_key>/<model>``."""
+        return f"{self.shape_key}/{names.slug(self.model)}"
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one call."""
+        return self.op.flop_count(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Compulsory traffic of one call, bytes."""
+        return self.op.nbytes(self.shape, self.dtype)
+
+    def tflops(self, seconds: float) -> float:
+        """Operations over time, in 10^12 per second."""
+        return self.flops / seconds / 1e12
+
+    def gbps(self, seconds: float) -> float:
+        """Compulsory traffic over time, in 10^9 bytes per second."""
+        return self.nbytes / seconds / 1e9

@@ -1,0 +1,1 @@
+"""Device identity, lease, contention and health, always asked through child processes."""

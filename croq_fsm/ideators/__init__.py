@@ -1,0 +1,1 @@
+"""Sources of ideas: the contract and its backends."""

@@ -1,0 +1,1 @@
+"""Start kernels that ship with croq_fsm."""

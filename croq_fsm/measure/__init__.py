@@ -1,0 +1,1 @@
+"""Host harness programs, verification, timing and statistics."""

@@ -1,0 +1,1 @@
+"""Profiler runs, report reading and classification."""

@@ -1,0 +1,1 @@
+"""Everything that touches SQLite, and the views of it on disk."""

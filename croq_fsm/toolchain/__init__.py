@@ -1,0 +1,1 @@
+"""DSL adapters and the one place that starts child processes."""

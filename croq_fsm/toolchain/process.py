@@ -1,0 +1,132 @@
+"""Port of the process runner: what to start, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+
+class Ending(Enum):
+    """How a child ended."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    DEADLINE = "deadline"
+    FLOODED = "flooded"
+    DRAINED = "drained"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of a child; None leaves the limit as it is.
+
+    Attributes:
+        cpu_s: CPU seconds.
+        file_bytes: Largest file that the child may write.
+        memory_bytes: Address space; not usable for CUDA processes.
+        processes: Number of processes of the user.
+    """
+
+    cpu_s: int | None = None
+    file_bytes: int | None = None
+    memory_bytes: int | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A child process to run; never through a shell.
+
+    Attributes:
+        argv: Program and arguments.
+        cwd: Working folder, private to the child.
+        deadline_s: Seconds after which the whole tree is killed.
+        label: What it is, for logs and the children table (``cc``, ``ncu``, ``bench`` …).
+        env: Variables in addition to the allow-list.
+        stdin: Bytes for its standard input; empty means /dev/null.
+        output_cap: Bytes of stdout and of stderr that are kept, each.
+        flood_cap: Bytes of output at which the child is killed.
+        limits: Resource limits.
+        untrusted: Whether candidate code runs in it (sandbox, no network).
+    """
+
+    argv: tuple[str, ...]
+    cwd: Path
+    deadline_s: float
+    label: str
+    env: dict[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    output_cap: int = 1 << 20
+    flood_cap: int = 64 << 20
+    limits: Limits = field(default_factory=Limits)
+    untrusted: bool = False
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What came of a child.
+
+    Attributes:
+        ending: How it ended.
+        returncode: Exit status, or minus the signal number; None if it had to be killed.
+        stdout: Kept head of standard output, decoded with replacement.
+        stderr: Kept head of standard error.
+        seconds: Wall time.
+        truncated: Whether output was dropped.
+    """
+
+    ending: Ending
+    returncode: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    truncated: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Exited with status 0."""
+        return self.ending is Ending.EXITED and self.returncode == 0
+
+    @property
+    def output(self) -> str:
+        """Standard error after standard output, for logs."""
+        return self.stdout + self.stderr
+
+
+class Conversation(Protocol):
+    """A child that answers one JSON line on a private pipe for each request line on stdin."""
+
+    def ask(self, request: dict[str, object], deadline_s: float) -> dict[str, object]:
+        """Send a request and wait for its answer.
+
+        Raises:
+            CandidateCrashed: The child ended; the text names the signal and the last output.
+            CandidateHung: No answer within the deadline; the tree has been killed.
+            CandidateRefused: The answer is no JSON object, or the output flooded.
+            Drained: A stop was asked for; the tree has been killed.
+            DeviceWedged: The child could not be reaped after SIGKILL.
+        """
+
+    def close(self) -> None:
+        """End the child and its tree; always safe to call."""
+
+
+class Runner(Protocol):
+    """The one place that starts children."""
+
+    def run(self, command: Command) -> Completed:
+        """Run to the end.
+
+        Raises:
+            EnvironmentMissing: The program does not exist or cannot be executed.
+            Drained: A stop was asked for; the tree has been killed.
+            DeviceWedged: The child could not be reaped within 30 s of SIGKILL.
+        """
+
+    def converse(self, command: Command) -> Conversation:
+        """Start a child that answers requests; its answers come on file descriptor 3.
+
+        ``deadline_s`` of the command bounds the child's whole life.
+        """
