@@ -135,7 +135,7 @@ class CandidateHung(CandidateError):
 
 
 class CandidateRefused(CandidateError):
-    """The candidate ran but broke a rule of the harness (launch error, flood of output, forgery)."""
+    """The candidate ran but broke a rule of the harness (launch error, flood, forgery)."""
 
 
 class Contended(CroqError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 from pydantic import Field
 
@@ -99,6 +99,8 @@ def apply_edit(edit: Edit, base: str) -> str:
             result = source
         case NoEdit():
             result = base
+        case _:
+            assert_never(edit)
     check_source(result)
     return result
 
@@ -110,7 +112,9 @@ def apply_replacements(edits: tuple[Replace, ...], text: str) -> str:
             raise EditError("an edit with an empty search text would match everywhere")
         found = text.count(edit.search)
         if found != 1:
-            raise EditError(f"search text occurs {found} times, must be once: {edit.search[:120]!r}")
+            raise EditError(
+                f"search text occurs {found} times, must be once: {edit.search[:120]!r}"
+            )
         text = text.replace(edit.search, edit.replace)
     return text
 
@@ -124,4 +128,3 @@ def check_source(source: str) -> None:
     for char, what in _FORBIDDEN.items():
         if char in source:
             raise EditError(f"the edited source contains {what}")
-

@@ -57,7 +57,7 @@ class Workbench(Protocol):
 
     @property
     def generated_suffix(self) -> str:
-        """File suffix of generated target sources, with the dot, or ""."""
+        """File suffix of generated target sources, with the dot; empty when there are none."""
 
     def doctor(self) -> list[Finding]:
         """What is there, what is missing and what that forbids. Never raises for absence."""
@@ -66,7 +66,7 @@ class Workbench(Protocol):
         """The device of this workbench. Raises EnvironmentMissing when there is none."""
 
     def dialect(self) -> dict[str, str]:
-        """Facts about the compilers, by probing: versions, dialect, known flags (blank-joined)."""
+        """Facts about the compilers, by probing: versions, dialect, known ``flags`` (blank-joined)."""
 
     def supports(self, task: Task) -> None:
         """Raises UsageError when the DSL cannot run the task's operator, dtype or shape."""

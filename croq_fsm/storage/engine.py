@@ -1,0 +1,186 @@
+"""Opening the database: pragmas, transactions, and the refusals that keep it whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import StaticPool
+
+from croq_fsm.errors import DatabaseDamaged, DiskFull, ForeignSchema, UsageError
+from croq_fsm.storage.schema import APPLICATION_ID
+
+_BUSY_TIMEOUT_S: Final = 30.0
+_JOURNAL_LIMIT_BYTES: Final = 64 << 20
+_MAGIC: Final = b"SQLite format 3\0"
+#: First release without the WAL-reset bug (SQLite 3.51.3, back-ported to two older lines).
+SAFE_SQLITE: Final = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
+_NETWORK_FS: Final = ("nfs", "cifs", "smb", "9p", "fuse", "afs", "ceph", "lustre", "gluster")
+
+_log = structlog.get_logger(__name__)
+
+
+def writer(path: Path) -> Engine:
+    """The one writing engine: WAL, FULL, BEGIN IMMEDIATE, a single connection.
+
+    Raises:
+        UsageError: The file lies on a network file system, or WAL cannot be had.
+        ForeignSchema: The file is another program's.
+        DatabaseDamaged: The file is no SQLite database or fails ``quick_check``.
+    """
+    _check_file_system(path)
+    fresh = not path.exists() or path.stat().st_size == 0
+    if not fresh:
+        _check_header(path)
+    engine = create_engine(
+        f"sqlite:///{path}",
+        poolclass=StaticPool,
+        connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False},
+    )
+    event.listen(engine, "connect", _writer_pragmas)
+    event.listen(engine, "begin", _begin_immediate)
+    with translated(path), engine.connect() as connection:
+        _check_identity(connection, path, fresh=fresh)
+    return engine
+
+
+def reader(path: Path) -> Engine:
+    """A read-only engine for the faces; it never takes the write lock.
+
+    Raises:
+        UsageError: The file does not exist.
+        ForeignSchema, DatabaseDamaged: As for ``writer``.
+    """
+    if not path.is_file():
+        raise UsageError(f"no database at {path}; start a session first, or name its --root")
+    _check_header(path)
+    engine = create_engine(
+        f"sqlite:///file:{path}?mode=ro&uri=true",
+        poolclass=StaticPool,
+        connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False},
+    )
+    event.listen(engine, "connect", _reader_pragmas)
+    event.listen(engine, "begin", _begin_deferred)
+    with translated(path), engine.connect() as connection:
+        _check_identity(connection, path, fresh=False)
+    return engine
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, by error name and not by message text."""
+    try:
+        yield
+    except (OperationalError, DatabaseError) as exc:
+        name = getattr(exc.orig, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            raise DatabaseDamaged(_damaged_text(path, str(exc.orig))) from exc
+        if name.startswith("SQLITE_FULL"):
+            raise DiskFull(
+                f"no space left for {path}; free some and run 'croq-fsm resume'"
+            ) from exc
+        raise
+
+
+def sqlite_is_safe(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
+    """Whether this SQLite is free of the WAL-reset bug."""
+    newest = SAFE_SQLITE[0]
+    return version >= newest or any(
+        version[:2] == safe[:2] and version >= safe for safe in SAFE_SQLITE[1:]
+    )
+
+
+def _writer_pragmas(connection: sqlite3.Connection, _record: Any) -> None:
+    # The driver's own transaction handling loses updates; ours begins explicitly.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise UsageError(f"SQLite refused WAL here (journal mode is {mode!r}); use a local disk")
+    for pragma in (
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        f"journal_size_limit = {_JOURNAL_LIMIT_BYTES}",
+        "trusted_schema = OFF",
+        "cell_size_check = ON",
+        "mmap_size = 0",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _reader_pragmas(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
+    for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _begin_deferred(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
+
+
+def _check_header(path: Path) -> None:
+    """Look at the first bytes before SQLite does, so that a stray file is named as such."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(len(_MAGIC))
+    except OSError as exc:
+        raise UsageError(f"database {path} cannot be read: {exc}") from exc
+    if head != _MAGIC:
+        raise DatabaseDamaged(_damaged_text(path, "it does not begin like an SQLite database"))
+
+
+def _check_identity(connection: Connection, path: Path, *, fresh: bool) -> None:
+    if fresh:
+        return
+    found = connection.execute(text("PRAGMA application_id")).scalar_one()
+    if found != APPLICATION_ID:
+        raise ForeignSchema(
+            f"{path} is an SQLite database of another program (application id {found:#x}); "
+            "point storage.database elsewhere"
+        )
+    verdict = connection.execute(text("PRAGMA quick_check(1)")).scalar_one()
+    if verdict != "ok":
+        raise DatabaseDamaged(_damaged_text(path, str(verdict)))
+
+
+def _damaged_text(path: Path, what: str) -> str:
+    backups = sorted((path.parent / "backups").glob("*.sqlite3"))
+    newest = f"the newest backup is {backups[-1]}" if backups else "there is no backup yet"
+    return (
+        f"database {path} is damaged: {what}. Nothing was overwritten; {newest}. "
+        "Move the damaged file away and copy a backup to its place to go on from there."
+    )
+
+
+def _check_file_system(path: Path) -> None:
+    """WAL needs shared memory on one host; network mounts corrupt it sooner or later."""
+    kind = file_system_of(path.parent)
+    if kind.startswith(_NETWORK_FS):
+        raise UsageError(
+            f"{path.parent} lies on a network or user-space file system ({kind}); "
+            "SQLite would corrupt there. Set storage.state_dir to a folder on a local disk"
+        )
+
+
+def file_system_of(folder: Path) -> str:
+    """Type of the file system that holds a folder, as /proc/mounts names it."""
+    target = folder.resolve()
+    best, kind = "", "unknown"
+    for line in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
+        _, mount, fstype, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
+        inside = target == Path(mount) or Path(mount) in target.parents
+        if inside and len(mount) >= len(best):
+            best, kind = mount, fstype
+    return kind

@@ -1,0 +1,90 @@
+"""Bringing a database to this program's schema: backup, one transaction, or a refusal."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, text
+
+from croq_fsm.errors import DatabaseDamaged, ForeignSchema
+from croq_fsm.storage.schema import APPLICATION_ID
+
+_SCRIPTS: Final = Path(__file__).parent / "migrations"
+
+
+def upgrade(engine: Engine, path: Path) -> str:
+    """Upgrade to the newest revision that this program knows and return it.
+
+    A database with rows is backed up first. Must run under the root's lock.
+
+    Raises:
+        ForeignSchema: The database was written by a newer program.
+    """
+    config = _alembic_config()
+    scripts = ScriptDirectory.from_config(config)
+    head = scripts.get_current_head() or ""
+    current = current_revision(engine)
+    refuse_newer(current, path)
+    if current == head:
+        return head
+    if current is not None:
+        backup(path, label=f"before-{head}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.execute(text(f"PRAGMA application_id = {APPLICATION_ID}"))
+        broken = connection.execute(text("PRAGMA foreign_key_check")).first()
+        if broken is not None:
+            raise DatabaseDamaged(f"migration of {path} to {head} breaks a reference: {broken}")
+    return head
+
+
+def current_revision(engine: Engine) -> str | None:
+    """Revision that the database is at; None for a new file."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def refuse_newer(current: str | None, path: Path) -> None:
+    """Raise ForeignSchema for a revision that this program does not know."""
+    known = {
+        script.revision
+        for script in ScriptDirectory.from_config(_alembic_config()).walk_revisions()
+    }
+    if current is not None and current not in known:
+        raise ForeignSchema(
+            f"{path} has schema {current}, which is newer than this program; "
+            "install the newer croq_fsm. Nothing was changed"
+        )
+
+
+def backup(path: Path, label: str) -> Path:
+    """Copy a live database through SQLite's own backup interface and check the copy."""
+    folder = path.parent / "backups"
+    folder.mkdir(exist_ok=True)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    target = folder / f"{stamp}-{label}.sqlite3"
+    source = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    copy = sqlite3.connect(target)
+    try:
+        source.backup(copy)
+        verdict = copy.execute("PRAGMA integrity_check").fetchone()[0]
+    finally:
+        copy.close()
+        source.close()
+    if verdict != "ok":
+        raise DatabaseDamaged(f"the backup {target} fails its integrity check: {verdict}")
+    return target
+
+
+def _alembic_config() -> AlembicConfig:
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    return config

@@ -1,0 +1,1 @@
+"""Alembic scripts; run by ``croq_fsm.storage.migrate``, never by hand."""

@@ -1,0 +1,344 @@
+"""Queries. Used by the states through the daemon's connection and by the faces read-only.
+
+No query grows with the length of the history, except those that say so.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, and_, func, select
+
+from croq_fsm.domain.build import Candidate
+from croq_fsm.domain.measurement import Samples, Verification
+from croq_fsm.domain.profile import Profile
+from croq_fsm.domain.records import Attempt, Iteration, Round
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.states import Decision
+from croq_fsm.errors import UsageError
+from croq_fsm.storage import rows, schema
+
+
+@dataclass(frozen=True)
+class StoredMeasurement:
+    """Samples or checks with the key under which they are stored."""
+
+    seq: int
+    round: int
+    kind: str
+    samples: Samples | None
+    verification: Verification | None
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class OpenIntent:
+    """An effect that is promised but not known to be done."""
+
+    session_id: str
+    seq: int
+    part: int
+    kind: str
+    payload: dict[str, Any]
+
+
+class Reader:
+    """Typed queries over one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def session(self, session_id: str) -> Session:
+        """The session. UsageError when there is none of that id (a unique prefix will do)."""
+        query = select(schema.sessions).where(schema.sessions.c.id.startswith(session_id)).limit(2)
+        found = list(self._all(query))
+        if not found:
+            raise UsageError(f"no session {session_id!r}; 'croq-fsm status' lists them")
+        exact = [row for row in found if row["id"] == session_id]
+        if len(found) > 1 and not exact:
+            raise UsageError(
+                f"{session_id!r} is the beginning of several sessions; give more of it"
+            )
+        return rows.session((exact or found)[0])
+
+    def sessions(self) -> list[Session]:
+        """All sessions, newest first; grows with their number."""
+        query = select(schema.sessions).order_by(schema.sessions.c.id.desc())
+        return [rows.session(row) for row in self._all(query)]
+
+    def config(self, session_id: str) -> dict[str, Any]:
+        """The effective configuration that the session was started with."""
+        query = select(schema.sessions.c.config).where(schema.sessions.c.id == session_id)
+        value: dict[str, Any] = json.loads(self._connection.execute(query).scalar_one())
+        return value
+
+    def iteration(self, session_id: str, number: int) -> Iteration:
+        """A measured kernel. Raises LookupError when there is none of that number."""
+        table = schema.iterations
+        query = select(table).where(
+            and_(table.c.session_id == session_id, table.c.number == number)
+        )
+        row = next(iter(self._all(query)), None)
+        if row is None:
+            raise LookupError(f"session {session_id} has no iteration {number}")
+        return self._iteration(row)
+
+    def iterations(self, session_id: str) -> list[Iteration]:
+        """All measured kernels in order; grows with the history."""
+        table = schema.iterations
+        query = select(table).where(table.c.session_id == session_id).order_by(table.c.number)
+        return [self._iteration(row) for row in self._all(query)]
+
+    def fastest_other(self, session_id: str, structure: dict[str, str]) -> Iteration | None:
+        """The fastest measured kernel whose structure differs, the library excepted."""
+        table = schema.iterations
+        query = (
+            select(table)
+            .where(
+                and_(
+                    table.c.session_id == session_id,
+                    table.c.number > 0,
+                    table.c.structure != rows.structure_text(structure),
+                )
+            )
+            .order_by(table.c.seconds)
+            .limit(1)
+        )
+        row = next(iter(self._all(query)), None)
+        return None if row is None else self._iteration(row)
+
+    def recent_rounds(self, session_id: str, limit: int) -> list[Round]:
+        """The latest rounds, oldest first."""
+        table = schema.rounds
+        query = (
+            select(table)
+            .where(table.c.session_id == session_id)
+            .order_by(table.c.round.desc())
+            .limit(limit)
+        )
+        return [rows.round_record(row) for row in reversed(list(self._all(query)))]
+
+    def rounds(self, session_id: str) -> list[Round]:
+        """All rounds in order; grows with the history."""
+        table = schema.rounds
+        query = select(table).where(table.c.session_id == session_id).order_by(table.c.round)
+        return [rows.round_record(row) for row in self._all(query)]
+
+    def is_tried(self, session_id: str, normalised: str) -> bool:
+        """Whether a candidate with this normalised hash was tried in the session."""
+        table = schema.tried
+        return self._exists(
+            select(table.c.round).where(
+                and_(table.c.session_id == session_id, table.c.normalised == normalised)
+            )
+        )
+
+    def has_fingerprint(self, session_id: str, fingerprint: str) -> bool:
+        """Whether an idea with this fingerprint was taken in the session."""
+        table = schema.ideas
+        return self._exists(
+            select(table.c.round).where(
+                and_(table.c.session_id == session_id, table.c.fingerprint == fingerprint)
+            )
+        )
+
+    def profile(self, session_id: str, binary: str, *, full: bool) -> Profile | None:
+        """A stored profile of a binary; a full one also answers for the small set."""
+        table = schema.profiles
+        wanted = [table.c.session_id == session_id, table.c.binary == binary]
+        if full:
+            wanted.append(table.c.full_set == 1)
+        query = select(table.c.profile).where(and_(*wanted)).order_by(table.c.seq.desc()).limit(1)
+        text = self._connection.execute(query).scalar_one_or_none()
+        return None if text is None else Profile.model_validate_json(text)
+
+    def last_profile(self, session_id: str, round_: int) -> tuple[Profile, str, int] | None:
+        """Profile of a round, its CSV and the iteration that it belongs to."""
+        table = schema.profiles
+        query = (
+            select(table)
+            .where(and_(table.c.session_id == session_id, table.c.round == round_))
+            .order_by(table.c.seq.desc())
+            .limit(1)
+        )
+        row = next(iter(self._all(query)), None)
+        if row is None:
+            return None
+        csv = self.text(row["csv"]) if row["csv"] else ""
+        return Profile.model_validate_json(row["profile"]), csv, row["iteration"]
+
+    def measurements(self, session_id: str, seqs: Iterable[int]) -> list[StoredMeasurement]:
+        """Measurements written by the given transitions, in order."""
+        table = schema.measurements
+        query = (
+            select(table)
+            .where(and_(table.c.session_id == session_id, table.c.seq.in_(list(seqs))))
+            .order_by(table.c.seq, table.c.part)
+        )
+        return [_measurement(row) for row in self._all(query)]
+
+    def measurements_of_round(self, session_id: str, round_: int) -> list[StoredMeasurement]:
+        """All measurements of a round, in order."""
+        table = schema.measurements
+        query = (
+            select(table)
+            .where(and_(table.c.session_id == session_id, table.c.round == round_))
+            .order_by(table.c.seq, table.c.part)
+        )
+        return [_measurement(row) for row in self._all(query)]
+
+    def attempts_of_round(self, session_id: str, round_: int) -> list[tuple[Attempt, int]]:
+        """Failed attempts of a round with the time (UTC µs) at which each was stored."""
+        table = schema.attempts
+        query = (
+            select(table)
+            .where(and_(table.c.session_id == session_id, table.c.round == round_))
+            .order_by(table.c.ordinal)
+        )
+        return [(self._attempt(row), row["at"]) for row in self._all(query)]
+
+    def build_texts(self, session_id: str, key: str) -> tuple[str, str]:
+        """Build log and generated source of the build with that key; empty when unknown."""
+        table = schema.builds
+        query = (
+            select(table.c.log, table.c.generated)
+            .where(and_(table.c.session_id == session_id, table.c.key == key))
+            .order_by(table.c.seq.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return ("", "") if row is None else (self.text(row[0]), self.text(row[1]))
+
+    def artifacts(self, session_id: str) -> list[dict[str, Any]]:
+        """All artifact rows; grows with the history."""
+        table = schema.artifacts
+        query = select(table).where(table.c.session_id == session_id).order_by(table.c.path)
+        return [dict(row) for row in self._all(query)]
+
+    def open_intents(self, session_id: str | None = None) -> list[OpenIntent]:
+        """Effects not known to be done, oldest first."""
+        table = schema.intents
+        query = select(table).where(table.c.done_at.is_(None)).order_by(table.c.seq, table.c.part)
+        if session_id is not None:
+            query = query.where(table.c.session_id == session_id)
+        return [
+            OpenIntent(r["session_id"], r["seq"], r["part"], r["kind"], json.loads(r["payload"]))
+            for r in self._all(query)
+        ]
+
+    def transitions(self, session_id: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """Transition rows, oldest first; the latest ``limit`` of them when given."""
+        table = schema.transitions
+        query = select(table).where(table.c.session_id == session_id).order_by(table.c.seq.desc())
+        if limit is not None:
+            query = query.limit(limit)
+        return [dict(row) for row in reversed(list(self._all(query)))]
+
+    def round_began_at(self, session_id: str, round_: int) -> int | None:
+        """Time (UTC µs) of the first transition of a round."""
+        table = schema.transitions
+        query = select(func.min(table.c.at)).where(
+            and_(table.c.session_id == session_id, table.c.round == round_)
+        )
+        value: int | None = self._connection.execute(query).scalar_one()
+        return value
+
+    def hints(self, session_id: str, limit: int) -> list[str]:
+        """The user's latest hints for this session or for all, oldest first."""
+        table = schema.messages
+        query = (
+            select(table.c.text)
+            .where(
+                and_(
+                    table.c.kind == "hint",
+                    (table.c.session_id == session_id) | table.c.session_id.is_(None),
+                )
+            )
+            .order_by(table.c.created_at.desc())
+            .limit(limit)
+        )
+        return [str(row["text"]) for row in reversed(list(self._all(query)))]
+
+    def last_run(self) -> dict[str, Any] | None:
+        """The latest daemon run."""
+        table = schema.runs
+        query = select(table).order_by(table.c.started_at.desc()).limit(1)
+        row = next(iter(self._all(query)), None)
+        return None if row is None else dict(row)
+
+    def decision_counts(self, session_id: str) -> dict[Decision, int]:
+        """Rounds by decision, counted from the rows; grows with the history."""
+        table = schema.rounds
+        query = (
+            select(table.c.decision, func.count().label("n"))
+            .where(table.c.session_id == session_id)
+            .group_by(table.c.decision)
+        )
+        return {Decision[row["decision"]]: row["n"] for row in self._all(query)}
+
+    def text(self, sha256: str) -> str:
+        """A stored text."""
+        return self.blob(sha256).decode()
+
+    def blob(self, sha256: str) -> bytes:
+        """A stored content. Raises LookupError when it is not there."""
+        query = select(schema.blobs.c.data).where(schema.blobs.c.sha256 == sha256)
+        data = self._connection.execute(query).scalar_one_or_none()
+        if data is None:
+            raise LookupError(f"no stored content {sha256}")
+        return zlib.decompress(data)
+
+    def _iteration(self, row: RowMapping) -> Iteration:
+        candidate = row["candidate"]
+        return Iteration(
+            number=row["number"],
+            name=row["name"],
+            round=row["round"],
+            decision=Decision[row["decision"]],
+            candidate=None if candidate is None else self._candidate(candidate),
+            build=rows.build_or_none(row["build"]),
+            structure=json.loads(row["structure"]),
+            seconds=row["seconds"],
+            library_seconds=row["library_seconds"],
+            estimate=rows.estimate_or_none(row["estimate"]),
+            measurement=row["measurement"],
+            self_reported=bool(row["self_reported"]),
+        )
+
+    def _attempt(self, row: RowMapping) -> Attempt:
+        return Attempt(
+            round=row["round"],
+            number=row["number"],
+            ordinal=row["ordinal"],
+            name=row["name"],
+            kind=Decision[row["kind"]],
+            message=row["message"],
+            log=self.text(row["log"]),
+            candidate=self._candidate(row["candidate"]),
+            normalised="",
+        )
+
+    def _candidate(self, sha256: str) -> Candidate:
+        return Candidate.model_validate_json(self.blob(sha256))
+
+    def _all(self, query: Select[Any]) -> Iterable[RowMapping]:
+        return self._connection.execute(query).mappings()
+
+    def _exists(self, query: Select[Any]) -> bool:
+        return self._connection.execute(query.limit(1)).first() is not None
+
+
+def _measurement(row: RowMapping) -> StoredMeasurement:
+    checks = row["verification"]
+    return StoredMeasurement(
+        seq=row["seq"],
+        round=row["round"],
+        kind=row["kind"],
+        samples=rows.unpack_samples(row["samples"]),
+        verification=None if checks is None else Verification.model_validate_json(checks),
+        environment=json.loads(row["environment"] or "{}"),
+    )

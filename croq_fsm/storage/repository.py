@@ -1,0 +1,504 @@
+"""Writes. One transaction per method; a transition and all that belongs to it are one.
+
+The caller is the daemon, under the root's lock, on the one writing connection. A database
+error always leaves the ``begin()`` block, because SQLite may have rolled back already.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, assert_never
+
+from sqlalchemy import Connection, Engine, and_, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from croq_fsm import FSM_VERSION, faults
+from croq_fsm.domain.records import (
+    Attempt,
+    BuildDone,
+    Effect,
+    Facts,
+    IdeaTaken,
+    Iteration,
+    Measured,
+    ProfileTaken,
+    Record,
+    Round,
+    Step,
+)
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.source import sha256
+from croq_fsm.domain.states import Decision, State, Status
+from croq_fsm.domain.task import Task
+from croq_fsm.domain.work import Work
+from croq_fsm.errors import StaleSession
+from croq_fsm.storage import rows, schema
+from croq_fsm.storage.engine import translated
+from croq_fsm.storage.reading import OpenIntent, Reader
+
+
+class Repository:
+    """All writes of the daemon, and reads on the same connection.
+
+    Attributes:
+        path: The database file.
+    """
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self._engine = engine
+        self.path = path
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        """Queries in one short transaction."""
+        with translated(self.path), self._engine.begin() as connection:
+            yield Reader(connection)
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with translated(self.path), self._engine.begin() as connection:
+            yield connection
+
+    # -- runs and children -------------------------------------------------------------
+
+    def start_run(self, run: dict[str, Any]) -> None:
+        """Record a start of the daemon: run_id, pid, boot_id, host, started_at."""
+        with self._write() as connection:
+            connection.execute(insert(schema.runs).values(**run))
+
+    def end_run(self, run_id: str, at: int, ending: str) -> None:
+        """Record the end of the daemon."""
+        with self._write() as connection:
+            connection.execute(
+                update(schema.runs)
+                .where(schema.runs.c.run_id == run_id)
+                .values(ended_at=at, ending=ending)
+            )
+
+    def child_started(self, child: dict[str, Any]) -> None:
+        """Record a child before anybody waits for it."""
+        with self._write() as connection:
+            connection.execute(insert(schema.children).values(**child))
+
+    def child_ended(self, child_id: str, at: int, ending: str) -> None:
+        """Record how a child ended."""
+        with self._write() as connection:
+            connection.execute(
+                update(schema.children)
+                .where(schema.children.c.child_id == child_id)
+                .values(ended_at=at, ending=ending)
+            )
+
+    def close_children_of_dead_runs(self, run_id: str, at: int) -> int:
+        """Mark children that other runs left open as interrupted; returns how many."""
+        table = schema.children
+        with self._write() as connection:
+            done = connection.execute(
+                update(table)
+                .where(and_(table.c.run_id != run_id, table.c.ended_at.is_(None)))
+                .values(ended_at=at, ending="interrupted: its daemon ended before it")
+            )
+            connection.execute(
+                update(schema.runs)
+                .where(and_(schema.runs.c.run_id != run_id, schema.runs.c.ended_at.is_(None)))
+                .values(ended_at=at, ending="interrupted: killed or power lost")
+            )
+            return int(done.rowcount)
+
+    # -- sessions ----------------------------------------------------------------------
+
+    def create_session(
+        self, session_id: str, task: Task, *, config: str, seed: int, at: int, gpu: str
+    ) -> Session:
+        """A new session at INIT."""
+        with self._write() as connection:
+            connection.execute(
+                insert(schema.sessions).values(
+                    id=session_id,
+                    created_at=at,
+                    updated_at=at,
+                    fsm_version=FSM_VERSION,
+                    dsl=task.dsl,
+                    shape_key=task.shape_key,
+                    model=task.model,
+                    gpu=gpu,
+                    task=task.model_dump_json(),
+                    device=rows.dumps({"key": gpu, "name": "", "uuid": ""}),
+                    dialect="{}",
+                    config=config,
+                    config_hash=sha256(config),
+                    seed=seed,
+                    state=State.INIT.name,
+                    seq=0,
+                    status=Status.ACTIVE.name,
+                    reason="",
+                    work=Work().model_dump_json(),
+                    begun_seq=-1,
+                    begins=0,
+                    round=0,
+                    next_iteration=0,
+                    next_attempt=0,
+                    streak=0,
+                    macro_run=0,
+                    counts="{}",
+                    log_sizes="{}",
+                )
+            )
+            return Reader(connection).session(session_id)
+
+    def begin_step(self, session: Session) -> Session:
+        """Count that (state, seq) is begun, before its handler runs."""
+        with self._write() as connection:
+            self._touch(connection, session, begun_seq=session.seq, begins=session.begins + 1)
+            return Reader(connection).session(session.id)
+
+    def set_status(self, session: Session, status: Status) -> Session:
+        """Pause or reactivate; not a transition of the machine."""
+        with self._write() as connection:
+            self._touch(connection, session, status=status.name)
+            return Reader(connection).session(session.id)
+
+    def forget_begins(self, session: Session) -> None:
+        """Give a session another chance at the place where it was parked or interrupted."""
+        with self._write() as connection:
+            self._touch(connection, session, begins=0)
+
+    def revise(self, session: Session, task: Task, reopen_at: State | None, at: int) -> Session:
+        """Give a session new limits and, when it had ended, put it back to work.
+
+        A reopening is a transition row of its own (outcome ``reopened``), so that the chain of
+        transitions stays whole.
+        """
+        with self._write() as connection:
+            values: dict[str, Any] = {"task": task.model_dump_json(), "status": Status.ACTIVE.name}
+            if reopen_at is not None:
+                connection.execute(
+                    insert(schema.transitions).values(
+                        session_id=session.id,
+                        seq=session.seq + 1,
+                        at=at,
+                        run_id="",
+                        from_state=session.state.name,
+                        outcome="reopened",
+                        to_state=reopen_at.name,
+                        round=session.work.round,
+                        detail="{}",
+                    )
+                )
+                values |= {"state": reopen_at.name, "seq": session.seq + 1, "reason": ""}
+            self._touch(connection, session, **values)
+            return Reader(connection).session(session.id)
+
+    def commit_step(self, session: Session, step: Step, to: State, run_id: str, at: int) -> Session:
+        """Write one transition: new state, its row, records, checkpoint and intents.
+
+        Raises:
+            StaleSession: The row has moved on since ``session`` was read; nothing is written.
+        """
+        faults.point("before_commit")
+        with self._write() as connection:
+            seq = session.seq + 1
+            self._touch(
+                connection,
+                session,
+                state=to.name,
+                seq=seq,
+                status=Status.ENDED.name if to.is_final else session.status.name,
+                reason=step.reason,
+                work=step.work.model_dump_json(),
+                begins=0,
+                updated_at=at,
+                **_sums(session, step),
+            )
+            connection.execute(
+                insert(schema.transitions).values(
+                    session_id=session.id,
+                    seq=seq,
+                    at=at,
+                    run_id=run_id,
+                    from_state=session.state.name,
+                    outcome=step.outcome.name,
+                    to_state=to.name,
+                    round=step.work.round or session.work.round,
+                    detail=rows.dumps(step.detail),
+                )
+            )
+            key = {"session_id": session.id, "seq": seq}
+            for part, record in enumerate(step.records):
+                _Records(connection, session.id, seq, part, at).write(record)
+            for part, effect in enumerate(step.effects):
+                _open_intent(connection, key, part, effect, at)
+            faults.point("in_commit")
+            committed = Reader(connection).session(session.id)
+        faults.point("after_commit")
+        return committed
+
+    def close_intent(self, intent: OpenIntent, at: int, result: str) -> None:
+        """Mark an effect as done; its payload is dropped, its result kept."""
+        table = schema.intents
+        with self._write() as connection:
+            connection.execute(
+                update(table)
+                .where(
+                    and_(
+                        table.c.session_id == intent.session_id,
+                        table.c.seq == intent.seq,
+                        table.c.part == intent.part,
+                    )
+                )
+                .values(done_at=at, payload=None, result=result)
+            )
+
+    def add_message(self, message: dict[str, Any]) -> bool:
+        """Record a message from a face, once; False when it was known already."""
+        with self._write() as connection:
+            done = connection.execute(
+                sqlite_insert(schema.messages).values(**message).on_conflict_do_nothing()
+            )
+            return bool(done.rowcount)
+
+    # -- parts -------------------------------------------------------------------------
+
+    def _touch(self, connection: Connection, session: Session, **values: Any) -> None:
+        """Compare-and-set on (id, seq, state): a zombie loses."""
+        table = schema.sessions
+        done = connection.execute(
+            update(table)
+            .where(
+                and_(
+                    table.c.id == session.id,
+                    table.c.seq == session.seq,
+                    table.c.state == session.state.name,
+                )
+            )
+            .values(**values)
+        )
+        if done.rowcount != 1:
+            raise StaleSession(
+                f"session {session.id} is no longer at {session.state} (step {session.seq}); "
+                "another process moved it on"
+            )
+
+
+def _open_intent(
+    connection: Connection, key: dict[str, Any], part: int, effect: Effect, at: int
+) -> None:
+    """Promise an effect, with the content that it needs and the files it will leave."""
+    artifacts = effect.payload.get("artifacts", ())
+    for artifact in artifacts:
+        _put_artifact(connection, key["session_id"], artifact)
+    # Contents are in ``blobs`` now; the promise itself stays small.
+    lean = [{name: v for name, v in a.items() if name != "text"} for a in artifacts]
+    payload = {**effect.payload, "artifacts": lean} if artifacts else effect.payload
+    connection.execute(
+        insert(schema.intents).values(
+            **key, part=part, kind=effect.kind, payload=rows.dumps(payload), opened_at=at
+        )
+    )
+
+
+class _Records:
+    """Writes the records of one transition."""
+
+    def __init__(
+        self, connection: Connection, session_id: str, seq: int, part: int, at: int
+    ) -> None:
+        self._connection = connection
+        self._key = {"session_id": session_id}
+        self._seq = {"session_id": session_id, "seq": seq}
+        self._part = part
+        self._at = at
+
+    def write(self, record: Record) -> None:
+        """Dispatch on the kind of record; total by construction."""
+        match record:
+            case Facts():
+                self._facts(record)
+            case Iteration():
+                self._iteration(record)
+            case IdeaTaken():
+                self._idea(record)
+            case Attempt():
+                self._attempt(record)
+            case ProfileTaken():
+                self._profile(record)
+            case BuildDone():
+                self._build(record)
+            case Measured():
+                self._measured(record)
+            case Round():
+                self._insert(schema.rounds, **self._key, **rows.round_row(record))
+            case _:
+                assert_never(record)
+
+    def _insert(self, table: Any, **values: Any) -> None:
+        self._connection.execute(insert(table).values(**values))
+
+    def _facts(self, record: Facts) -> None:
+        values: dict[str, Any] = {}
+        if record.device is not None:
+            values |= {"device": record.device.model_dump_json(), "gpu": record.device.key}
+        if record.dialect is not None:
+            values["dialect"] = rows.dumps(record.dialect)
+        if record.noise is not None:
+            values["noise"] = record.noise
+        if values:
+            self._connection.execute(
+                update(schema.sessions)
+                .where(schema.sessions.c.id == self._key["session_id"])
+                .values(**values)
+            )
+
+    def _iteration(self, record: Iteration) -> None:
+        self._insert(
+            schema.iterations,
+            **self._key,
+            number=record.number,
+            name=record.name,
+            round=record.round,
+            decision=record.decision.name,
+            candidate=None if record.candidate is None else self._json_blob(record.candidate),
+            build=None if record.build is None else record.build.model_dump_json(),
+            structure=rows.structure_text(record.structure),
+            seconds=record.seconds,
+            library_seconds=record.library_seconds,
+            estimate=None if record.estimate is None else record.estimate.model_dump_json(),
+            measurement=record.measurement,
+            self_reported=int(record.self_reported),
+        )
+
+    def _idea(self, record: IdeaTaken) -> None:
+        self._insert(
+            schema.ideas,
+            **self._key,
+            round=record.round,
+            fingerprint=record.idea.fingerprint,
+            idea=record.idea.model_dump_json(),
+            refused=rows.dumps(record.refused),
+        )
+        self._tried(record.normalised, record.round)
+
+    def _attempt(self, record: Attempt) -> None:
+        self._insert(
+            schema.attempts,
+            **self._key,
+            ordinal=record.ordinal,
+            round=record.round,
+            number=record.number,
+            name=record.name,
+            kind=record.kind.name,
+            message=record.message,
+            log=put_blob(self._connection, record.log.encode()),
+            candidate=self._json_blob(record.candidate),
+            at=self._at,
+        )
+        self._tried(record.normalised, record.round)
+
+    def _profile(self, record: ProfileTaken) -> None:
+        profile = record.profile
+        self._insert(
+            schema.profiles,
+            **self._seq,
+            round=record.round,
+            iteration=record.iteration,
+            binary=profile.binary,
+            full_set=int(profile.full),
+            bottleneck=profile.bottleneck.name,
+            confidence=profile.confidence,
+            profile=profile.model_dump_json(),
+            csv=put_blob(self._connection, record.csv.encode()) if record.csv else "",
+        )
+
+    def _build(self, record: BuildDone) -> None:
+        self._insert(
+            schema.builds,
+            **self._seq,
+            round=record.round,
+            key=record.build.key,
+            build=record.build.model_dump_json(),
+            log=put_blob(self._connection, record.log.encode()),
+            generated=put_blob(self._connection, record.generated.encode()),
+        )
+
+    def _measured(self, record: Measured) -> None:
+        checks = record.verification
+        self._insert(
+            schema.measurements,
+            **self._seq,
+            part=self._part,
+            round=record.round,
+            kind=record.kind,
+            samples=rows.pack_samples(record.samples),
+            verification=None if checks is None else checks.model_dump_json(),
+            environment=None if record.environment is None else rows.dumps(record.environment),
+        )
+
+    def _tried(self, normalised: str, round_: int) -> None:
+        self._connection.execute(
+            sqlite_insert(schema.tried)
+            .values(**self._key, normalised=normalised, round=round_)
+            .on_conflict_do_nothing()
+        )
+
+    def _json_blob(self, value: Any) -> str:
+        return put_blob(self._connection, value.model_dump_json().encode())
+
+
+def put_blob(connection: Connection, data: bytes) -> str:
+    """Store content once and return its SHA-256."""
+    key = sha256(data)
+    known = connection.execute(
+        select(schema.blobs.c.size).where(schema.blobs.c.sha256 == key)
+    ).first()
+    if known is None:
+        connection.execute(
+            insert(schema.blobs).values(sha256=key, size=len(data), data=zlib.compress(data))
+        )
+    return key
+
+
+def _put_artifact(connection: Connection, session_id: str, artifact: dict[str, Any]) -> None:
+    """Record a file of a view; its text, if it has one, becomes a blob."""
+    text = artifact.get("text")
+    if text is not None:
+        put_blob(connection, text.encode())
+    values = {key: artifact[key] for key in ("kind", "sha256", "size", "mode", "origin", "round")}
+    connection.execute(
+        sqlite_insert(schema.artifacts)
+        .values(session_id=session_id, path=artifact["path"], **values)
+        .on_conflict_do_update(index_elements=["session_id", "path"], set_=values)
+    )
+
+
+def _sums(session: Session, step: Step) -> dict[str, Any]:
+    """New values of the session's sums after the records of a step."""
+    sums: dict[str, Any] = {}
+    counts = dict(session.counts)
+    for record in step.records:
+        match record:
+            case Round():
+                counts[record.decision] = counts.get(record.decision, 0) + 1
+                kept = record.decision is Decision.KEEP
+                sums["round"] = record.round
+                sums["streak"] = 0 if kept else session.streak + 1
+                sums["macro_run"] = session.macro_run + 1 if record.macro_only else 0
+            case Iteration():
+                sums["next_iteration"] = record.number + 1
+                if record.number == 0:
+                    sums["library_seconds"] = record.seconds
+                elif record.decision is Decision.KEEP:
+                    sums["best_iteration"] = record.number
+            case Attempt():
+                sums["next_attempt"] = record.ordinal + 1
+            case _:
+                pass
+    sums["counts"] = rows.dumps({decision.name: n for decision, n in counts.items()})
+    sizes = dict(session.log_sizes)
+    for effect in step.effects:
+        for log in effect.payload.get("logs", ()):
+            sizes[log["path"]] = log["offset"] + len(log["text"].encode())
+    sums["log_sizes"] = rows.dumps(sizes)
+    return sums
