@@ -95,6 +95,33 @@ class Completed:
         return self.stdout + self.stderr
 
 
+class ChildJournal(Protocol):
+    """Who is told about children, so that a later start can find survivors."""
+
+    def started(self, child_id: str, pid: int, start_time: float, command: Command) -> None:
+        """A child runs. Called before anything waits for it; must be durable on return.
+
+        Args:
+            child_id: Value of its ``CROQ_CHILD_ID`` marker.
+            pid: Its process, session and group id.
+            start_time: When the system says it was created, seconds since the epoch.
+            command: What was started.
+        """
+
+    def ended(self, child_id: str, completed: Completed) -> None:
+        """The child and its tree are gone. Not called for a child that could not be reaped."""
+
+
+class NullJournal:
+    """Remembers nothing; for probes and tests."""
+
+    def started(self, child_id: str, pid: int, start_time: float, command: Command) -> None:
+        """Ignore it."""
+
+    def ended(self, child_id: str, completed: Completed) -> None:
+        """Ignore it."""
+
+
 class Conversation(Protocol):
     """A child that answers one JSON line on a private pipe for each request line on stdin."""
 
