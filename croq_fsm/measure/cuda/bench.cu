@@ -1,0 +1,100 @@
+// The program that runs a candidate. It holds no reference and no library: it makes inputs,
+// launches, watches over memory, times, and hands the whole output to whoever can judge it.
+#include "arena.cuh"
+#include "candidate.h"
+#include "channel.hpp"
+#include "device_info.hpp"
+#include "files.hpp"
+#include "timer.cuh"
+
+namespace {
+
+using namespace croq;
+
+class Bench {
+ public:
+  explicit Bench(const Problem &problem) : problem_(problem), arena_(problem) {}
+
+  Answer serve(const Request &request) {
+    const std::string what = request.text("do", "");
+    if (what == "info") return device_info();
+    if (what == "verify") return verify(request);
+    if (what == "time") return time(request);
+    if (what == "kept") return kept(request);
+    if (what == "launch") return launch_only(request);
+    throw std::invalid_argument("unknown request: " + what);
+  }
+
+ private:
+  void launch(const Operands &operands) const {
+    const void *inputs[] = {operands.lhs.data(), operands.rhs.data()};
+    const long long sizes[] = {problem_.m, problem_.n, problem_.k};
+    check(static_cast<cudaError_t>(croq_candidate(inputs, operands.out.data(), sizes)), "launch of the candidate");
+    check(cudaGetLastError(), "launch of the candidate");
+  }
+
+  // One set of inputs, `repeats` launches into a freshly poisoned output, then the whole output
+  // goes to the file. Says whether the repeats agree bit for bit, the inputs are untouched and
+  // the guard bands are whole.
+  Answer verify(const Request &request) {
+    const Operands &operands = arena_.set(0);
+    operands.fill(static_cast<uint64_t>(request.integer("seed", 1)), dist_of(request.text("dist", "normal")));
+    const uint64_t before = operands.input_sum(arena_.scratch);
+    const size_t elements = problem_.out_bytes() / 2;
+    const int threads = thread_count();
+    uint64_t first = 0;
+    bool repeatable = true;
+    for (long long i = 0; i < request.integer("repeats", 1); ++i) {
+      operands.out.poison();
+      launch(operands);
+      check(cudaDeviceSynchronize(), "the candidate");
+      const uint64_t sum = checksum(operands.out.data(), elements, arena_.scratch);
+      if (i == 0) first = sum;
+      repeatable = repeatable && sum == first;
+    }
+    const uint64_t after = operands.input_sum(arena_.scratch);
+    write_output(request.text("out", ""), operands.out.data(), problem_.out_bytes());
+    Answer answer;
+    answer.add("ok", true).hex("inputs", before).add("inputs_intact", before == after);
+    answer.add("guard_damage", static_cast<size_t>(operands.guard_damage(arena_.scratch)));
+    return answer.add("repeatable", repeatable).add("threads_added", thread_count() - threads);
+  }
+
+  Answer time(const Request &request) {
+    if (!timer_) timer_ = std::make_unique<Timer>(arena_, [this](const Operands &o) { launch(o); });
+    return timer_->run(TimingRequest::from(request));
+  }
+
+  // The output of the launch that the last timed block kept.
+  Answer kept(const Request &request) const {
+    if (!timer_) throw std::invalid_argument("nothing was timed yet");
+    write_output(request.text("out", ""), timer_->kept(), problem_.out_bytes());
+    return Answer().add("ok", true).add("seed", static_cast<size_t>(timer_->kept_seed())).add("dist", "normal");
+  }
+
+  // For the profiler: nothing but launches on normal inputs.
+  Answer launch_only(const Request &request) {
+    const Operands &operands = arena_.set(0);
+    operands.fill(static_cast<uint64_t>(request.integer("seed", 1)), Dist::normal);
+    for (long long i = 0; i < request.integer("launches", 1); ++i) launch(operands);
+    check(cudaDeviceSynchronize(), "the candidate");
+    return Answer().add("ok", true);
+  }
+
+  Problem problem_;
+  Arena arena_;
+  std::unique_ptr<Timer> timer_;
+};
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const croq::Channel channel;
+  try {
+    Bench bench(croq::Problem::from(argc, argv));
+    return channel.run([&](const croq::Request &request) { return bench.serve(request); });
+  } catch (const std::exception &error) {
+    std::fprintf(stderr, "bench: %s\n", error.what());
+    return 1;
+  }
+}
