@@ -47,6 +47,22 @@ class Samples(Value):
         return tuple(b for b in self.blocks if b.contestant == contestant)
 
 
+def merge(parts: list[Samples]) -> Samples:
+    """Samples of one phase taken in several measurements, with distinct pair numbers.
+
+    Raises:
+        LookupError: There are none.
+    """
+    if not parts:
+        raise LookupError("no samples to merge")
+    blocks: list[Block] = []
+    for part in parts:
+        first = 1 + max((b.pair for b in blocks), default=-1)
+        blocks += [b.model_copy(update={"pair": first + b.pair}) for b in part.blocks]
+    dropped = tuple(text for part in parts for text in part.dropped)
+    return parts[-1].model_copy(update={"blocks": tuple(blocks), "dropped": dropped})
+
+
 class Check(Value):
     """One verification run of the whole output under one input set.
 

@@ -18,11 +18,19 @@ from croq_fsm.domain.work import Idea, Work
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about the session itself, learnt in INIT and BASELINE."""
+    """Facts about the session itself, learnt in INIT and BASELINE.
+
+    Attributes:
+        device: The device.
+        noise: Relative noise floor.
+        dialect: Facts about the compilers.
+        tried: Normalised hash of the start kernel.
+    """
 
     device: Device | None = None
     noise: float | None = None
     dialect: dict[str, str] | None = None
+    tried: str | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Idea(Value):
         macro_only: Whether only macro values differ from the base.
         ideator: Who proposed it.
         bottleneck: Class of the profile that it answers to.
+        planned_at: UTC microseconds at which it was taken.
     """
 
     proposal: Proposal
@@ -31,6 +32,7 @@ class Idea(Value):
     macro_only: bool
     ideator: str
     bottleneck: Bottleneck
+    planned_at: int
 
 
 class Verdict(Value):

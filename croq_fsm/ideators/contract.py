@@ -101,6 +101,7 @@ class Context:
         is_new: Whether this candidate has not been tried in this session.
         lint: Problems that the workbench sees in a candidate before compiling.
         rng_seed: Seed for any random choice, a function of session and round.
+        refused: Why guards refused earlier proposals of this very round.
     """
 
     task: Task
@@ -119,6 +120,7 @@ class Context:
     is_new: Callable[[Candidate], bool]
     lint: Callable[[Candidate], list[str]]
     rng_seed: int
+    refused: tuple[str, ...] = ()
 
 
 class Ideator(Protocol):

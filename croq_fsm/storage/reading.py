@@ -19,6 +19,7 @@ from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Attempt, Iteration, Round
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision
+from croq_fsm.domain.work import Idea
 from croq_fsm.errors import UsageError
 from croq_fsm.storage import rows, schema
 
@@ -146,6 +147,18 @@ class Reader:
             )
         )
 
+    def last_idea(self, session_id: str) -> tuple[int, Idea] | None:
+        """Round and idea that were taken last."""
+        table = schema.ideas
+        query = (
+            select(table.c.round, table.c.idea)
+            .where(table.c.session_id == session_id)
+            .order_by(table.c.round.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else (row[0], Idea.model_validate_json(row[1]))
+
     def profile(self, session_id: str, binary: str, *, full: bool) -> Profile | None:
         """A stored profile of a binary; a full one also answers for the small set."""
         table = schema.profiles
@@ -218,6 +231,18 @@ class Reader:
         table = schema.artifacts
         query = select(table).where(table.c.session_id == session_id).order_by(table.c.path)
         return [dict(row) for row in self._all(query)]
+
+    def artifact_paths(self, session_id: str, since_round: int) -> list[str]:
+        """Paths of artifacts of that round and later ones, binaries excepted."""
+        table = schema.artifacts
+        query = select(table.c.path).where(
+            and_(
+                table.c.session_id == session_id,
+                table.c.round >= since_round,
+                table.c.kind != "binary",
+            )
+        )
+        return sorted(str(row["path"]) for row in self._all(query))
 
     def open_intents(self, session_id: str | None = None) -> list[OpenIntent]:
         """Effects not known to be done, oldest first."""

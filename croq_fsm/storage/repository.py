@@ -111,9 +111,9 @@ class Repository:
     # -- sessions ----------------------------------------------------------------------
 
     def create_session(
-        self, session_id: str, task: Task, *, config: str, seed: int, at: int, gpu: str
+        self, session_id: str, task: Task, work: Work, *, config: str, seed: int, at: int
     ) -> Session:
-        """A new session at INIT."""
+        """A new session at INIT; ``work`` holds the start kernel as it was when asked for."""
         with self._write() as connection:
             connection.execute(
                 insert(schema.sessions).values(
@@ -124,9 +124,9 @@ class Repository:
                     dsl=task.dsl,
                     shape_key=task.shape_key,
                     model=task.model,
-                    gpu=gpu,
+                    gpu="",
                     task=task.model_dump_json(),
-                    device=rows.dumps({"key": gpu, "name": "", "uuid": ""}),
+                    device=rows.dumps({"key": "", "name": "", "uuid": ""}),
                     dialect="{}",
                     config=config,
                     config_hash=sha256(config),
@@ -135,7 +135,7 @@ class Repository:
                     seq=0,
                     status=Status.ACTIVE.name,
                     reason="",
-                    work=Work().model_dump_json(),
+                    work=work.model_dump_json(),
                     begun_seq=-1,
                     begins=0,
                     round=0,
@@ -345,6 +345,8 @@ class _Records:
             values["dialect"] = rows.dumps(record.dialect)
         if record.noise is not None:
             values["noise"] = record.noise
+        if record.tried is not None:
+            self._tried(record.tried, 0)
         if values:
             self._connection.execute(
                 update(schema.sessions)

@@ -1,0 +1,161 @@
+"""Local commits of our own files in the user's repository, durable and exactly once.
+
+Only the named paths are committed; whatever the user has staged stays staged and stays out.
+Hooks, signing, background packing and pushing never happen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from croq_fsm import faults
+from croq_fsm.errors import CroqError, EnvironmentMissing, UsageError
+from croq_fsm.toolchain.process import Command, Completed, Runner
+
+TRAILER: Final = "Croq-Attempt"
+_SEARCH_DEPTH: Final = 500
+_OPTIONS: Final = (
+    "-c", "core.hooksPath=/dev/null",
+    "-c", "commit.gpgsign=false",
+    "-c", "gc.auto=0",
+    "-c", "maintenance.auto=false",
+    # Without this a power cut can leave the whole repository unreadable.
+    "-c", "core.fsync=all",
+    "-c", "core.quotePath=false",
+    "-c", "advice.detachedHead=false",
+)  # fmt: skip
+
+
+class GitPostponed(CroqError):
+    """The repository is in the middle of something of the user's; the commit waits."""
+
+
+@dataclass(frozen=True)
+class Git:
+    """Git in one repository.
+
+    Attributes:
+        root: Top folder of the repository.
+        runner: Starts the children.
+        author: ``Name <mail>`` of the commits.
+        deadline_s: Seconds for each call.
+    """
+
+    root: Path
+    runner: Runner
+    author: str
+    deadline_s: float
+
+    def check(self) -> None:
+        """Raises UsageError unless ``root`` is the top folder of a repository."""
+        done = self._git("rev-parse", "--show-toplevel")
+        if not done.ok:
+            raise UsageError(
+                f"{self.root} is no git repository; run 'git init {self.root}' first, "
+                "or name one with --root"
+            )
+        top = Path(done.stdout.rstrip("\n"))
+        if top.resolve() != self.root.resolve():
+            raise UsageError(f"{self.root} lies inside the repository {top}; use --root {top}")
+
+    def commit(self, paths: list[str], message: str, trailer: str) -> str:
+        """Commit exactly these paths and return the commit's hash.
+
+        A commit with this trailer that exists already is returned instead.
+
+        Raises:
+            GitPostponed: A merge, a rebase or another git process is at work.
+        """
+        known = self.find(trailer)
+        if known:
+            return known
+        present = [p for p in paths if (self.root / p).is_file()]
+        listed = "\0".join(present).encode()
+        pathspec = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        self._must("add", "--force", *pathspec, stdin=listed)
+        faults.point("git_added")
+        done = self._git(
+            "commit", "--quiet", "--no-verify", "--only", f"--author={self.author}",
+            f"--message={message}", "--cleanup=verbatim", *pathspec,
+            stdin=listed,
+        )  # fmt: skip
+        if not done.ok and "nothing to commit" not in done.output:
+            raise self._problem("commit", done)
+        faults.point("git_committed")
+        self._sync()
+        return self._must("rev-parse", "HEAD").stdout.strip()
+
+    def find(self, trailer: str) -> str:
+        """Hash of a recent commit that carries the trailer, or ""."""
+        done = self._git(
+            "log", "--all", f"--max-count={_SEARCH_DEPTH}", "--fixed-strings",
+            f"--grep={TRAILER}: {trailer}",
+            f"--format=%H %(trailers:key={TRAILER},valueonly,separator=%x2C)",
+        )  # fmt: skip
+        for line in done.stdout.splitlines() if done.ok else ():
+            commit, _, found = line.partition(" ")
+            if found.strip() == trailer:
+                return commit
+        return ""
+
+    def remove_stale_lock(self) -> bool:
+        """Remove an index lock that no living git process can own; True when one was removed."""
+        lock = self.root / ".git" / "index.lock"
+        if not lock.exists() or self._git_alive():
+            return False
+        lock.unlink(missing_ok=True)
+        return True
+
+    def _git_alive(self) -> bool:
+        for process in psutil.process_iter(["name", "cwd"]):
+            if process.info["name"] == "git":
+                cwd = process.info["cwd"]
+                if cwd is None or Path(cwd).is_relative_to(self.root.resolve()):
+                    return True
+        return False
+
+    def _sync(self) -> None:
+        """Make objects and refs durable before anybody says "done"."""
+        descriptor = os.open(self.root / ".git", os.O_RDONLY)
+        try:
+            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+                raise OSError(ctypes.get_errno(), "syncfs failed")
+        finally:
+            os.close(descriptor)
+
+    def _must(self, *arguments: str, stdin: bytes = b"") -> Completed:
+        done = self._git(*arguments, stdin=stdin)
+        if not done.ok:
+            raise self._problem(arguments[0], done)
+        return done
+
+    def _problem(self, what: str, done: Completed) -> CroqError:
+        text = done.output.strip()
+        if "index.lock" in text or "partial commit during" in text or "unmerged" in text:
+            return GitPostponed(f"git {what} has to wait: {text}")
+        return EnvironmentMissing(f"git {what} failed in {self.root}: {text}")
+
+    def _git(self, *arguments: str, stdin: bytes = b"") -> Completed:
+        name, _, mail = self.author.partition(" <")
+        identity = {
+            "GIT_COMMITTER_NAME": name,
+            "GIT_COMMITTER_EMAIL": mail.rstrip(">"),
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C",
+        }
+        return self.runner.run(
+            Command(
+                argv=("git", *_OPTIONS, *arguments),
+                cwd=self.root,
+                deadline_s=self.deadline_s,
+                label="git",
+                env=identity,
+                stdin=stdin,
+            )
+        )

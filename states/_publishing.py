@@ -1,0 +1,206 @@
+"""Which files an iteration, an attempt or a round leaves below ``tuning/``."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from croq_fsm.domain.build import Build
+from croq_fsm.domain.measurement import Samples
+from croq_fsm.domain.records import Attempt, Effect, Iteration
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.source import sha256
+from croq_fsm.measure import stats
+from croq_fsm.ports import Ports
+from croq_fsm.storage import views
+
+Artifact = dict[str, Any]
+
+_EXECUTABLE = 0o755
+_PLAIN = 0o644
+
+
+def text_artifact(path: str, kind: str, text: str, round_: int, *, mode: int = _PLAIN) -> Artifact:
+    """A file whose content is kept in the database."""
+    return {
+        "path": path,
+        "kind": kind,
+        "text": text,
+        "sha256": sha256(text),
+        "size": len(text.encode()),
+        "mode": mode,
+        "origin": "blob",
+        "round": round_,
+    }
+
+
+def cached_artifact(
+    path: str, kind: str, content: tuple[str, bytes], round_: int, *, mode: int = _PLAIN
+) -> Artifact:
+    """A file whose content (relative path, bytes) is kept in the build cache, by its hash."""
+    relative, data = content
+    return {
+        "path": path,
+        "kind": kind,
+        "sha256": sha256(data),
+        "size": len(data),
+        "mode": mode,
+        "origin": f"cache:{relative}",
+        "round": round_,
+    }
+
+
+def iteration_artifacts(
+    session: Session, ports: Ports, iteration: Iteration, samples: Samples | None
+) -> list[Artifact]:
+    """Source, generated source, binary, scripts, build log and timing of a measured kernel."""
+    layout, round_, name = ports.layout, iteration.round, iteration.name
+    if iteration.candidate is None or iteration.build is None:
+        return []
+    build = iteration.build
+    number = f"iter{iteration.number:03d}"
+    suffix = ports.workbench.suffix
+    log, generated = _texts(ports, build)
+    found = [
+        text_artifact(layout.source(name, suffix), "source", iteration.candidate.source, round_),
+        text_artifact(layout.keyed("perf", f"build_{number}.txt"), "log", log, round_),
+        text_artifact(
+            layout.keyed("cmd", f"build_{number}.sh"),
+            "script",
+            _build_script(session, layout.source(name, suffix), build),
+            round_,
+            mode=_EXECUTABLE,
+        ),
+        text_artifact(
+            layout.keyed("cmd", f"run_{number}.sh"),
+            "script",
+            _run_script(session, iteration),
+            round_,
+            mode=_EXECUTABLE,
+        ),
+        cached_artifact(
+            layout.binary(name),
+            "binary",
+            (build.binary, ports.workbench.read(build.binary)),
+            round_,
+            mode=_EXECUTABLE,
+        ),
+    ]
+    if generated and ports.workbench.generated_suffix:
+        path = layout.source(name, ports.workbench.generated_suffix)
+        found.append(text_artifact(path, "source", generated, round_))
+    if samples is not None:
+        text = timing_text(session, iteration, samples)
+        path = layout.keyed("perf", f"timing_{number}.txt")
+        found.append(text_artifact(path, "log", text, round_))
+    return found
+
+
+def attempt_artifacts(ports: Ports, attempts: list[tuple[Attempt, int]]) -> list[Artifact]:
+    """Sources and logs of failed attempts; they stay readable whatever happens later."""
+    found = []
+    for attempt, _ in attempts:
+        path = ports.layout.source(attempt.name, ports.workbench.suffix)
+        found.append(text_artifact(path, "source", attempt.candidate.source, attempt.round))
+        if attempt.log:
+            path = ports.layout.keyed("perf", f"build_{attempt.name.partition('_')[0]}.txt")
+            found.append(text_artifact(path, "log", attempt.log, attempt.round))
+    return found
+
+
+def profile_artifacts(ports: Ports, round_: int) -> list[Artifact]:
+    """CSV and report of the profile that a round rests on."""
+    taken = ports.history.last_profile(round_)
+    if taken is None:
+        return []
+    profile, csv, number = taken
+    stem = f"ncu_{ports.history.iteration(number).name}_round{round_}"
+    found = []
+    if csv:
+        path = ports.layout.keyed("perf", f"{stem}.csv")
+        found.append(text_artifact(path, "profile", csv, round_))
+    report = profile.files.get("ncu-rep")
+    if report:
+        path = ports.layout.keyed("perf", f"{stem}.ncu-rep")
+        found.append(
+            cached_artifact(path, "report", (report, ports.workbench.read(report)), round_)
+        )
+    return found
+
+
+def publish(
+    session: Session,
+    artifacts: list[Artifact],
+    lines: views.Lines,
+    snapshots: views.Lines,
+) -> Effect:
+    """The effect that writes all of it; offsets make appending happen exactly once."""
+    return Effect(
+        "publish",
+        {
+            "artifacts": artifacts,
+            "logs": [
+                {"path": path, "offset": session.log_sizes.get(path, 0), "text": text}
+                for path, text in lines.items()
+            ],
+            "snapshots": [{"path": path, "text": text} for path, text in snapshots.items()],
+        },
+    )
+
+
+def timing_text(session: Session, iteration: Iteration, samples: Samples) -> str:
+    """Raw times and their summary, for people and for tools that look for ``TFLOPS:``."""
+    task = session.task
+    blocks = samples.of("candidate")
+    lines = [
+        f"kernel: {iteration.name}",
+        f"device: {session.device.name} {session.device.uuid}",
+        f"shape: {task.shape_key}",
+        f"regime: {samples.regime}",
+        f"purpose: {samples.purpose}",
+        f"simulated: {str(task.simulated).lower()}",
+        f"launches: {sum(len(b.seconds) for b in blocks)} in {len(blocks)} interleaved blocks",
+        f"Timing avg ms: {stats.block_seconds(samples, 'candidate') * 1e3:.6f}",
+        f"TFLOPS: {task.tflops(stats.block_seconds(samples, 'candidate')):.4f}",
+    ]
+    if task.op.judged_by_time:
+        lines.append(f"GB/s: {task.gbps(stats.block_seconds(samples, 'candidate')):.2f}")
+    for block in samples.blocks:
+        times = " ".join(f"{seconds * 1e6:.3f}" for seconds in block.seconds)
+        lines.append(f"block {block.pair} {block.contestant} us: {times}")
+    return "\n".join(lines) + "\n"
+
+
+def _texts(ports: Ports, build: Build) -> tuple[str, str]:
+    """Log and generated source, from the cache; the history is asked when it is trimmed."""
+    stored = ports.history.build_texts(build.key)
+    if any(stored):
+        return stored
+    log = ports.workbench.read(build.log).decode(errors="replace") if build.log else ""
+    generated = (
+        ports.workbench.read(build.generated).decode(errors="replace") if build.generated else ""
+    )
+    return log, generated
+
+
+def _build_script(session: Session, source: str, build: Build) -> str:
+    compilers = "".join(f"#   {name}: {version}\n" for name, version in build.compilers.items())
+    commands = "\n".join(build.commands)
+    return (
+        "#!/usr/bin/env bash\n"
+        f"# Rebuilds {source} by hand, from the folder of the harness sources.\n"
+        f"# Session {session.id}; build {build.key}\n{compilers}"
+        "set -euo pipefail\n"
+        f"{commands}\n"
+    )
+
+
+def _run_script(session: Session, iteration: Iteration) -> str:
+    name = shlex.quote(f"iter{iteration.number:03d}")
+    return (
+        "#!/usr/bin/env bash\n"
+        f"# Verifies {iteration.name} on its whole output and times it against the library.\n"
+        "set -euo pipefail\n"
+        'cd "$(git -C "$(dirname "$0")" rev-parse --show-toplevel)"\n'
+        f"exec croq-fsm run-iter {shlex.quote(session.id)} {name}\n"
+    )

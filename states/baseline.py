@@ -1,0 +1,197 @@
+"""BASELINE: iter000 is the library, iter001 the start kernel, both measured in one window.
+
+Effects come after the transition: files and a local commit of the start kernel.
+"""
+
+from __future__ import annotations
+
+from croq_fsm.domain import guards
+from croq_fsm.domain.build import Build, Candidate
+from croq_fsm.domain.measurement import Samples, Verification
+from croq_fsm.domain.records import (
+    BuildDone,
+    Effect,
+    Facts,
+    Iteration,
+    Measured,
+    Record,
+    Step,
+)
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.states import Decision, Outcome
+from croq_fsm.domain.work import Work
+from croq_fsm.errors import CandidateError, Contended, DeviceWedged, EnvironmentMissing
+from croq_fsm.measure import stats
+from croq_fsm.ports import Ports
+from croq_fsm.storage import views
+from croq_fsm.toolchain.workbench import TimingPlan
+from states import _publishing, _waiting
+
+_LIBRARY = {"c": "blas", "croqtile": "cublas", "cuda": "cublas"}
+_LOG_EXCERPT = 2000
+
+
+def run(session: Session, ports: Ports) -> Step:
+    """Build, verify and time the start kernel against the library; measure the noise floor."""
+    candidate = session.work.candidate
+    if candidate is None:
+        return _impossible(session, "the session holds no start kernel")
+    problems = ports.workbench.lint(candidate, session.task)
+    if problems:
+        return _impossible(session, "the start kernel is refused: " + "; ".join(problems))
+    try:
+        return _measure(session, ports, candidate)
+    except CandidateError as exc:
+        return _impossible(session, f"the start kernel failed: {exc}\n{exc.log[-_LOG_EXCERPT:]}")
+    except EnvironmentMissing as exc:
+        return _impossible(session, str(exc))
+    except Contended as exc:
+        return _waiting.back_off(session, ports, str(exc), Outcome.CONTENDED, Outcome.IMPOSSIBLE)
+    except DeviceWedged as exc:
+        return Step(Outcome.WEDGED, session.work, {"reason": str(exc)}, reason=str(exc))
+
+
+def _measure(session: Session, ports: Ports, candidate: Candidate) -> Step:
+    build = ports.workbench.build(candidate, session.task)
+    checks = ports.workbench.verify(build, session.task, _seeds(session, ports))
+    if not checks.passed:
+        return _wrong(session, checks)
+    samples = _time(session, ports, build, "baseline")
+    noise = _time(session, ports, build, "noise")
+    return _measured(session, ports, candidate, build, (checks, samples, noise))
+
+
+def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
+    return tuple(session.seed + i for i in range(ports.config.measure.verify_seeds))
+
+
+def _time(session: Session, ports: Ports, build: Build, purpose: str) -> Samples:
+    settings = ports.config.measure
+    plan = TimingPlan(
+        purpose="noise" if purpose == "noise" else "baseline",
+        pairs=settings.pairs,
+        block_s=settings.block_s,
+        max_launches=settings.max_launches,
+        warmup_s=settings.warmup_s,
+        regime=settings.regime,
+        l2=settings.l2,
+        seed=session.seed,
+    )
+    if purpose == "noise":
+        return ports.workbench.time({"a": build, "b": build}, session.task, plan)
+    return ports.workbench.time({"candidate": build, "library": "library"}, session.task, plan)
+
+
+def _measured(
+    session: Session,
+    ports: Ports,
+    candidate: Candidate,
+    build: Build,
+    evidence: tuple[Verification, Samples, Samples],
+) -> Step:
+    checks, samples, noise = evidence
+    seq = session.seq + 1
+    library_s = stats.block_seconds(samples, "library")
+    library = Iteration(
+        number=0,
+        name=f"iter000_{_LIBRARY.get(session.task.dsl, 'library')}",
+        round=0,
+        decision=Decision.KEEP,
+        candidate=None,
+        build=None,
+        structure={},
+        seconds=library_s,
+        library_seconds=library_s,
+        estimate=None,
+        measurement=seq,
+    )
+    start = Iteration(
+        number=1,
+        name="iter001_draft",
+        round=0,
+        decision=Decision.KEEP,
+        candidate=candidate,
+        build=build,
+        structure=ports.workbench.structure(candidate),
+        seconds=stats.block_seconds(samples, "candidate"),
+        library_seconds=library_s,
+        estimate=None,
+        measurement=seq,
+    )
+    records: tuple[Record, ...] = (
+        Facts(noise=stats.noise_floor(noise), tried=guards.identity(candidate)),
+        _build_record(ports, build),
+        Measured(0, "verify", verification=checks),
+        Measured(0, "baseline", samples=samples),
+        Measured(0, "noise", samples=noise),
+        library,
+        start,
+    )
+    task = session.task
+    return Step(
+        outcome=Outcome.MEASURED,
+        work=Work(candidate=candidate),
+        detail={
+            "library_tflops": task.tflops(library.seconds),
+            "start_tflops": task.tflops(start.seconds),
+            "noise": stats.noise_floor(noise),
+        },
+        records=records,
+        effects=_effects(session, ports, (library, start), samples),
+    )
+
+
+def _build_record(ports: Ports, build: Build) -> BuildDone:
+    def text(relative: str) -> str:
+        return ports.workbench.read(relative).decode(errors="replace") if relative else ""
+
+    return BuildDone(0, build, text(build.log), text(build.generated))
+
+
+def _effects(
+    session: Session, ports: Ports, pair: tuple[Iteration, Iteration], samples: Samples
+) -> tuple[Effect, ...]:
+    library, start = pair
+    layout, task = ports.layout, session.task
+    artifacts = _publishing.iteration_artifacts(session, ports, start, samples)
+    lines = views.baseline_lines(layout, task, pair)
+    snapshots = views.snapshot_files(
+        layout,
+        task,
+        views.Snapshot(
+            session_id=session.id,
+            library=library,
+            best=start,
+            round=0,
+            streak=0,
+            counts={},
+            recent=(),
+            idea=None,
+            at=session.created_at,
+        ),
+    )
+    publish = _publishing.publish(session, artifacts, lines, snapshots)
+    if not ports.config.git.commit:
+        return (publish,)
+    paths = [a["path"] for a in artifacts if a["kind"] != "binary"]
+    git = Effect(
+        "git",
+        {
+            "paths": sorted({*paths, *lines, *snapshots}),
+            "message": views.baseline_message(task, start, session.id, session.seq + 1),
+            "trailer": f"{session.id}/{session.seq + 1}",
+        },
+    )
+    return (publish, git)
+
+
+def _wrong(session: Session, checks: Verification) -> Step:
+    failed = checks.first_failure
+    what = f"{failed.name}: {failed.detail}" if failed else "no check ran"
+    return _impossible(
+        session, f"the start kernel computes wrong results ({what}); give one that is right"
+    )
+
+
+def _impossible(session: Session, reason: str) -> Step:
+    return Step(Outcome.IMPOSSIBLE, session.work, {"reason": reason}, reason=reason)

@@ -1,0 +1,147 @@
+"""IDEATE: exactly one novel idea, admitted by every guard, with its checkpoint written.
+
+The idea checkpoint on disk is an effect after the transition; the one that counts is the row.
+"""
+
+from __future__ import annotations
+
+from croq_fsm.domain import guards, names
+from croq_fsm.domain.build import Candidate
+from croq_fsm.domain.ideas import Proposal, apply_edit
+from croq_fsm.domain.records import Effect, IdeaTaken, Step
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.states import Outcome
+from croq_fsm.domain.work import Idea
+from croq_fsm.errors import BackendDown, EditError
+from croq_fsm.ideators.contract import Context, Ideator
+from croq_fsm.ports import Ports
+from croq_fsm.storage import views
+from states import _bases, _publishing, _waiting
+
+#: Escalations of one round before the session ends for want of ideas.
+_MAX_EXHAUSTED = 2
+
+
+def run(session: Session, ports: Ports) -> Step:
+    """Ask for proposals until one passes all guards, a bounded number of times."""
+    ideator = ports.ideators[session.work.backend]
+    refused: list[str] = []
+    for _ in range(ports.config.limits.proposals_per_idea):
+        context = _bases.context(session, ports, tuple(refused))
+        try:
+            proposal = ideator.propose(context)
+        except BackendDown as exc:
+            return _backend_down(session, ports, str(exc))
+        if proposal is None:
+            return _exhausted(session, refused, f"{ideator.name} has no idea left")
+        try:
+            candidate = _candidate(context, proposal)
+        except EditError as exc:
+            refused.append(f"edit: {exc}")
+            continue
+        reasons = guards.refusals(_facts(session, ports, context, proposal, candidate))
+        if not reasons:
+            return _proposed(session, ports, ideator, context, (proposal, candidate, refused))
+        refused.extend(reasons)
+    return _exhausted(session, refused, f"{ideator.name} proposed only what the guards refuse")
+
+
+def _candidate(context: Context, proposal: Proposal) -> Candidate:
+    bases = (context.base, *context.others)
+    base = next((b for b in bases if b.iteration == proposal.base), None)
+    if base is None:
+        raise EditError(f"base iter{proposal.base:03d} is not active")
+    return Candidate(
+        source=apply_edit(proposal.edit, base.candidate.source),
+        flags=proposal.flags,
+        patches=proposal.patches,
+    )
+
+
+def _facts(
+    session: Session, ports: Ports, context: Context, proposal: Proposal, candidate: Candidate
+) -> guards.Facts:
+    bases = (context.base, *context.others)
+    base = next(b for b in bases if b.iteration == proposal.base)
+    return guards.Facts(
+        proposal=proposal,
+        candidate=candidate,
+        base=base.candidate,
+        active_bases=tuple(b.iteration for b in bases),
+        profile=context.profile,
+        macro_run=session.macro_run,
+        macro_limit=ports.config.limits.macro_run,
+        is_tried=ports.history.is_tried,
+        has_fingerprint=ports.history.has_fingerprint,
+    )
+
+
+def _proposed(
+    session: Session,
+    ports: Ports,
+    ideator: Ideator,
+    context: Context,
+    accepted: tuple[Proposal, Candidate, list[str]],
+) -> Step:
+    proposal, candidate, refused = accepted
+    base = next(b for b in (context.base, *context.others) if b.iteration == proposal.base)
+    idea = Idea(
+        proposal=proposal,
+        name=names.iter_name(session.next_iteration, proposal.tag),
+        fingerprint=guards.fingerprint(candidate, base.candidate),
+        macro_only=guards.is_macro_only(candidate, base.candidate),
+        ideator=ideator.name,
+        bottleneck=context.profile.bottleneck,
+        planned_at=int(ports.clock.now() * 1e6),
+    )
+    normalised = guards.identity(candidate)
+    work = session.work.model_copy(
+        update={
+            "base": proposal.base,
+            "idea": idea,
+            "proposal": proposal,
+            "candidate": candidate,
+            "candidate_hash": normalised,
+            "attempt": 0,
+            "waits": 0,
+            "not_before": None,
+            "phase": "screen",
+            "pairs": ports.config.measure.screen_pairs,
+        }
+    )
+    return Step(
+        outcome=Outcome.PROPOSED,
+        work=work,
+        detail={"idea": proposal.summary, "name": idea.name, "refused": refused},
+        records=(IdeaTaken(session.work.round, idea, normalised, tuple(refused)),),
+        effects=(_checkpoint(session, ports, idea),),
+    )
+
+
+def _checkpoint(session: Session, ports: Ports, idea: Idea) -> Effect:
+    text = views.idea_file(session.task, idea, "PLANNED", idea.planned_at)
+    return _publishing.publish(session, [], {}, {ports.layout.current_idea: text})
+
+
+def _exhausted(session: Session, refused: list[str], why: str) -> Step:
+    detail = {"why": why, "refused": refused}
+    if session.work.exhausted >= _MAX_EXHAUSTED:
+        return Step(Outcome.ENDED, session.work, detail, reason=f"ideas exhausted: {why}")
+    work = session.work.model_copy(update={"exhausted": session.work.exhausted + 1})
+    return Step(Outcome.EXHAUSTED, work, detail)
+
+
+def _backend_down(session: Session, ports: Ports, why: str) -> Step:
+    following = session.work.backend + 1
+    if following < len(ports.ideators):
+        work = session.work.model_copy(update={"backend": following})
+        return Step(Outcome.BACKEND_DOWN, work, {"why": why, "next": following})
+    step = _waiting.back_off(
+        session, ports, f"no ideator answers: {why}", Outcome.BACKEND_DOWN, Outcome.ENDED
+    )
+    return Step(
+        step.outcome,
+        step.work.model_copy(update={"backend": 0}),
+        step.detail,
+        reason=step.reason,
+    )

@@ -1,0 +1,120 @@
+"""MEASURE: drift check, verification of the whole output, then interleaved timing."""
+
+from __future__ import annotations
+
+from croq_fsm.domain import guards
+from croq_fsm.domain.build import Build
+from croq_fsm.domain.measurement import Samples, Verification
+from croq_fsm.domain.records import Measured, Record, Step
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.states import Decision, Outcome
+from croq_fsm.errors import (
+    CandidateCrashed,
+    CandidateError,
+    CandidateHung,
+    Contended,
+    DeviceWedged,
+    EnvironmentMissing,
+)
+from croq_fsm.ports import Ports
+from croq_fsm.toolchain.workbench import Contestant, TimingPlan
+from states import _bases, _failing, _waiting
+
+_OUTCOMES = (Outcome.REPAIRABLE, Outcome.REJECTED)
+
+
+def run(session: Session, ports: Ports) -> Step:
+    """Verify once per build, then take the samples that DECIDE asked for."""
+    try:
+        build = _checked_build(session, ports)
+        records: tuple[Record, ...] = ()
+        if not session.work.verified:
+            checks = ports.workbench.verify(build, session.task, _seeds(session, ports))
+            records = (Measured(session.work.round, "verify", verification=checks),)
+            if not checks.passed:
+                return _wrong(session, ports, checks, records)
+        samples = _time(session, ports, build)
+    except CandidateError as exc:
+        failure = (_kind(exc), str(exc), exc.log)
+        return _failing.failed(session, ports, failure, _OUTCOMES)
+    except EnvironmentMissing as exc:
+        return Step(Outcome.ENVIRONMENT_BROKEN, session.work, {"reason": str(exc)}, reason=str(exc))
+    except Contended as exc:
+        return _waiting.back_off(session, ports, str(exc), Outcome.CONTENDED, Outcome.CONTENDED)
+    except DeviceWedged as exc:
+        return Step(Outcome.WEDGED, session.work, {"reason": str(exc)}, reason=str(exc))
+    return _timed(session, build, samples, records)
+
+
+def _checked_build(session: Session, ports: Ports) -> Build:
+    """The build of exactly what was planned; comes from the cache unless that was trimmed."""
+    candidate = session.work.candidate
+    if candidate is None or guards.identity(candidate) != session.work.candidate_hash:
+        raise LookupError("the candidate in hand is not the one of the checkpoint (drift)")
+    return ports.workbench.build(candidate, session.task)
+
+
+def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
+    """Seeds of this round: fixed by the session and the round, unknown to the ideator."""
+    first = session.seed + 1000 * session.work.round
+    return tuple(first + i for i in range(ports.config.measure.verify_seeds))
+
+
+def _time(session: Session, ports: Ports, build: Build) -> Samples:
+    settings, work = ports.config.measure, session.work
+    best = _bases.active(session, ports)[0]
+    if best.build is None or best.candidate is None:
+        raise LookupError(f"{best.name} has no build")
+    incumbent = ports.workbench.build(best.candidate, session.task)
+    contestants: dict[str, Contestant] = {"candidate": build, "best": incumbent}
+    if work.phase == "confirm":
+        contestants["library"] = "library"
+    plan = TimingPlan(
+        purpose=work.phase,
+        pairs=work.pairs,
+        block_s=settings.block_s,
+        max_launches=settings.max_launches,
+        warmup_s=settings.warmup_s,
+        regime=settings.regime,
+        l2=settings.l2,
+        seed=session.seed + 1000 * work.round + len(work.samples),
+    )
+    return ports.workbench.time(contestants, session.task, plan)
+
+
+def _timed(session: Session, build: Build, samples: Samples, records: tuple[Record, ...]) -> Step:
+    work = session.work
+    measured = Measured(work.round, work.phase, samples=samples)
+    return Step(
+        outcome=Outcome.TIMED,
+        work=work.model_copy(
+            update={
+                "build": build,
+                "verified": True,
+                "samples": (*work.samples, session.seq + 1),
+                "waits": 0,
+                "not_before": None,
+            }
+        ),
+        detail={"phase": work.phase, "pairs": work.pairs, "dropped": list(samples.dropped)},
+        records=(*records, measured),
+    )
+
+
+def _wrong(
+    session: Session, ports: Ports, checks: Verification, records: tuple[Record, ...]
+) -> Step:
+    failed = checks.first_failure
+    message = (
+        f"{failed.name} on rung {failed.rung}: {failed.detail}" if failed else "no check was made"
+    )
+    failure = (Decision.VERIFY_FAIL, message, checks.model_dump_json(indent=1))
+    return _failing.failed(session, ports, failure, _OUTCOMES, records)
+
+
+def _kind(exc: CandidateError) -> Decision:
+    if isinstance(exc, CandidateCrashed):
+        return Decision.SEGFAULT
+    if isinstance(exc, CandidateHung):
+        return Decision.HANG
+    return Decision.RUN_FAIL
