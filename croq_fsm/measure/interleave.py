@@ -1,0 +1,334 @@
+"""Interleaved timing of several contestants, the same for every DSL.
+
+Each contestant is a started child that answers requests (``process.Conversation``):
+
+``{"cmd": "idle", "launches": n, …}`` → ``{"ok": true}``
+    Does everything that ``time`` does except launching the kernel.
+``{"cmd": "time", "launches": n, …}`` → ``{"ok": true, "ns": [n times in nanoseconds]}``
+    Launches n times; whatever keeps launches comparable (flushing a cache, renewing an input)
+    happens between them, outside the reported times.
+``{"ok": false, "error": "…"}``
+    Refuses; the text says why.
+
+What a contestant reports about its own time is checked with our clock. The wall time of a
+block that it does not report must be explained by the overhead of its harness, which is known
+from idle requests, made before the kernel first ran, and from the other contestants. A timer
+that was tampered with leaves time unexplained, and it does so in block after block. The check is
+as sharp as the harness is lean: what hides in half of the overhead stays unseen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from croq_fsm.domain.measurement import Block, Samples
+from croq_fsm.errors import CandidateError, CandidateRefused, Contended, EnvironmentMissing
+from croq_fsm.toolchain.process import Conversation
+from croq_fsm.toolchain.workbench import TimingPlan
+
+#: Contestant whose failure is never a candidate's fault.
+LIBRARY: Final = "library"
+
+_IDLE_LAUNCHES: Final = 8
+_FEWEST_WARMUPS: Final = 2
+#: From this many launches on, one more is made first and dropped.
+_LEAD_FROM: Final = 4
+_REPEATS: Final = 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was seen on the device beside a block.
+
+    Attributes:
+        problem: Why the block must not count, or "".
+        clock: Clock of the device now, MHz, where it can be read.
+    """
+
+    problem: str = ""
+    clock: float | None = None
+
+
+class BlockWatch(Protocol):
+    """Looks at the device before and after each block: others on it, clocks, throttling."""
+
+    def before(self, contestant: str) -> Verdict:
+        """Called just before a block."""
+
+    def after(self, contestant: str) -> Verdict:
+        """Called just after a block."""
+
+
+class NoWatch:
+    """Sees nothing, for devices that have nothing to look at."""
+
+    def before(self, contestant: str) -> Verdict:  # noqa: ARG002 - a null object
+        """Nothing to report."""
+        return Verdict()
+
+    def after(self, contestant: str) -> Verdict:  # noqa: ARG002 - a null object
+        """Nothing to report."""
+        return Verdict()
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Unexplained wall time that an honest contestant may show.
+
+    Attributes:
+        factor: Times the known overhead.
+        per_block_s: Plus this for each block, seconds.
+        per_launch_s: Plus this for each launch, seconds.
+        share: Unexplained share of the reported time that is still let pass.
+    """
+
+    factor: float = 1.5
+    per_block_s: float = 0.5e-3
+    per_launch_s: float = 5e-6
+    share: float = 0.05
+
+
+#: More fields of a request, from contestant and number of launches.
+Options = Callable[[str, int], Mapping[str, object]]
+
+
+@dataclass
+class _Contestant:
+    """One child and what is known about its harness.
+
+    Attributes:
+        name: Name in the samples.
+        talk: The child.
+        launches: Counted launches per block.
+        idle_block_s: Overhead of a request.
+        idle_launch_s: Overhead of a launch without its kernel.
+        gaps: Unreported wall time per launch, of each block.
+        reported: Sum of the reported times of each block.
+    """
+
+    name: str
+    talk: Conversation
+    launches: int = 1
+    idle_block_s: float = 0.0
+    idle_launch_s: float = 0.0
+    gaps: list[float] = field(default_factory=list)
+    reported: list[float] = field(default_factory=list)
+
+    @property
+    def lead(self) -> int:
+        """Launches at the head of a block that are not counted."""
+        return 1 if self.launches >= _LEAD_FROM else 0
+
+    @property
+    def all_launches(self) -> int:
+        """Launches of a block."""
+        return self.launches + self.lead
+
+
+class Interleaver:
+    """Takes one interleaved measurement.
+
+    Args:
+        conversations: Name → started child.
+        plan: What to take.
+        deadline_s: Seconds that one request may take.
+        process: Identity of this set of fresh processes, recorded with the samples.
+        options: More fields for ``idle`` and ``time`` requests.
+        watch: Looks at the device around each block.
+        tolerance: Unexplained time that is let pass.
+        clock: Our clock, seconds.
+    """
+
+    def __init__(
+        self,
+        conversations: Mapping[str, Conversation],
+        plan: TimingPlan,
+        *,
+        deadline_s: float,
+        process: str = "",
+        options: Options = lambda _name, _launches: {},
+        watch: BlockWatch | None = None,
+        tolerance: Tolerance | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._contestants = [_Contestant(name, talk) for name, talk in conversations.items()]
+        self._plan = plan
+        self._deadline_s = deadline_s
+        self._process = process
+        self._options = options
+        self._watch = watch or NoWatch()
+        self._tolerance = tolerance or Tolerance()
+        self._clock = clock
+        self._dropped: list[str] = []
+
+    def run(self) -> Samples:
+        """Calibrate, warm up, take all pairs, check the reported times.
+
+        Raises:
+            CandidateCrashed, CandidateHung: See errors; the text names the contestant.
+            CandidateRefused: A contestant refuses, answers nonsense, or forges its times.
+            Contended: A block stayed disturbed however often it was repeated.
+            EnvironmentMissing: The library reference failed.
+            DeviceWedged, Drained: See ``process.Conversation``.
+        """
+        for contestant in self._contestants:
+            self._measure_overhead(contestant)
+        for contestant in self._contestants:
+            self._warm_up(contestant)
+        blocks = tuple(
+            self._undisturbed_block(contestant, pair)
+            for pair, order in enumerate(self._orders())
+            for contestant in order
+        )
+        for contestant in self._contestants:
+            self._check_honesty(contestant)
+        return Samples(
+            purpose=self._plan.purpose,
+            regime=f"{self._plan.regime} {self._plan.l2}",
+            blocks=blocks,
+            dropped=tuple(self._dropped),
+            process=self._process,
+        )
+
+    def _orders(self) -> Iterator[list[_Contestant]]:
+        """Random orders, each followed by its mirror image, so that positions balance."""
+        rng = random.Random(self._plan.seed)  # noqa: S311 - an order, no secret
+        order = list(self._contestants)
+        for pair in range(self._plan.pairs):
+            if pair % 2:
+                order.reverse()
+            else:
+                rng.shuffle(order)
+            yield list(order)
+
+    def _measure_overhead(self, contestant: _Contestant) -> None:
+        """Wall time of requests without a kernel, before any kernel has run in the child."""
+        self._timed(contestant, "idle", 1)  # pages and buffers are touched for the first time
+        one = min(self._timed(contestant, "idle", 1)[0] for _ in range(2))
+        many = self._timed(contestant, "idle", _IDLE_LAUNCHES)[0]
+        contestant.idle_launch_s = max(0.0, (many - one) / (_IDLE_LAUNCHES - 1))
+        contestant.idle_block_s = max(0.0, one - contestant.idle_launch_s)
+
+    def _warm_up(self, contestant: _Contestant) -> None:
+        """Launch for some time, then fit the number of launches to the wanted block."""
+        until = self._clock() + self._plan.warmup_s
+        done = 0
+        for step in itertools.count():
+            launches = min(1 << max(0, step - 1), self._plan.max_launches)
+            _, seconds = self._timed(contestant, "time", launches)
+            done += launches
+            if self._clock() >= until and done >= _FEWEST_WARMUPS:
+                wanted = math.ceil(self._plan.block_s / statistics.median(seconds))
+                contestant.launches = max(1, min(wanted, self._plan.max_launches))
+                return
+
+    def _undisturbed_block(self, contestant: _Contestant, pair: int) -> Block:
+        """A block with nobody else on the device; disturbed ones are dropped and repeated."""
+        for _ in range(_REPEATS):
+            before = self._watch.before(contestant.name)
+            problem = before.problem
+            if not problem:
+                wall, seconds = self._timed(contestant, "time", contestant.all_launches)
+                after = self._watch.after(contestant.name)
+                problem = after.problem
+                if not problem:
+                    return self._block(contestant, pair, wall, seconds, (before, after))
+            self._dropped.append(f"pair {pair}, {contestant.name}: {problem}")
+        raise Contended(f"disturbed {_REPEATS} times in a row; the last time {self._dropped[-1]}")
+
+    def _block(
+        self,
+        contestant: _Contestant,
+        pair: int,
+        wall: float,
+        seconds: list[float],
+        verdicts: tuple[Verdict, Verdict],
+    ) -> Block:
+        contestant.gaps.append((wall - sum(seconds)) / len(seconds))
+        contestant.reported.append(sum(seconds))
+        return Block(
+            contestant=contestant.name,
+            pair=pair,
+            seconds=tuple(seconds[contestant.lead :]),
+            host_seconds=wall,
+            clocks=tuple(v.clock for v in verdicts if v.clock is not None),
+        )
+
+    def _check_honesty(self, contestant: _Contestant) -> None:
+        """Refuse a contestant whose wall time stays unexplained in most of its blocks."""
+        launches = contestant.all_launches
+        others = [
+            statistics.median(other.gaps)
+            for other in self._contestants
+            if other is not contestant and other.gaps
+        ]
+        own = contestant.idle_launch_s + contestant.idle_block_s / launches
+        allowed = self._tolerance.factor * max([own, *others])
+        allowed += self._tolerance.per_launch_s + self._tolerance.per_block_s / launches
+        unexplained = (statistics.median(contestant.gaps) - allowed) * launches
+        reported = statistics.median(contestant.reported)
+        if unexplained > self._tolerance.share * reported:
+            raise self._blame(
+                contestant,
+                CandidateRefused(
+                    f"reports {reported * 1e3:.3f} ms for {launches} launches, but "
+                    f"{unexplained * 1e3:.3f} ms more passed than its harness can need; "
+                    "its timer cannot be believed"
+                ),
+            )
+
+    def _timed(
+        self, contestant: _Contestant, command: str, launches: int
+    ) -> tuple[float, list[float]]:
+        """Wall time and reported launch times of one request, seconds."""
+        request: dict[str, object] = {
+            "cmd": command,
+            "launches": launches,
+            "l2": self._plan.l2,
+            "regime": self._plan.regime,
+            **self._options(contestant.name, launches),
+        }
+        began = self._clock()
+        try:
+            answer = contestant.talk.ask(request, self._deadline_s)
+            wall = self._clock() - began
+            return wall, _times(answer, launches) if command == "time" else _nothing(answer)
+        except CandidateError as exc:
+            raise self._blame(contestant, exc) from exc
+
+    @staticmethod
+    def _blame(contestant: _Contestant, exc: CandidateError) -> Exception:
+        """The same error with the contestant's name; the library is never a candidate."""
+        if contestant.name == LIBRARY:
+            return EnvironmentMissing(f"the library reference failed: {exc}")
+        return type(exc)(f"{contestant.name}: {exc}", log=exc.log)
+
+
+def _nothing(answer: Mapping[str, object]) -> list[float]:
+    """Check that an idle request was served."""
+    if answer.get("ok") is not True:
+        raise CandidateRefused(f"the harness refused: {answer.get('error', answer)}")
+    return []
+
+
+def _times(answer: Mapping[str, object], launches: int) -> list[float]:
+    """Launch times in seconds, if the answer is one that can be."""
+    _nothing(answer)
+    times = answer.get("ns")
+    if not isinstance(times, list) or len(times) != launches:
+        raise CandidateRefused(f"the harness gave no list of {launches} times: {str(times)[:200]}")
+    if not all(_is_time(value) for value in times):
+        raise CandidateRefused(f"the harness gave an impossible time: {str(times)[:200]}")
+    return [value * 1e-9 for value in times]
+
+
+def _is_time(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and value > 0  # type: ignore[arg-type,operator]

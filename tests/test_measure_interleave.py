@@ -1,0 +1,263 @@
+"""The interleaver, on children that live in simulated time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from croq_fsm.errors import (
+    CandidateCrashed,
+    CandidateHung,
+    CandidateRefused,
+    Contended,
+    EnvironmentMissing,
+)
+from croq_fsm.measure import stats
+from croq_fsm.measure.interleave import Interleaver, Verdict
+from croq_fsm.toolchain.workbench import TimingPlan
+
+
+class Clock:
+    """Simulated time, seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Seconds now."""
+        return self.now
+
+
+@dataclass
+class FakeChild:
+    """A contestant whose launches advance the clock.
+
+    Attributes:
+        kernel_s: Real time of a launch.
+        claim: Share of the real time that it reports.
+        overhead_s: Harness time per launch.
+        noise: Relative noise of a launch.
+        answer: Replaces the answer to ``time``.
+        hiccup: Chance that the host loses 30 ms outside the kernel.
+    """
+
+    clock: Clock
+    kernel_s: float = 1e-3
+    claim: float = 1.0
+    overhead_s: float = 2e-4
+    noise: float = 0.005
+    answer: Callable[[int], dict[str, object]] | None = None
+    hiccup: float = 0.0
+    drift: Callable[[float], float] = lambda _now: 1.0
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    rng: random.Random = field(default_factory=lambda: random.Random(5))
+
+    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, object]:
+        """Serve a request."""
+        assert deadline_s > 0
+        self.requests.append(request)
+        launches = request["launches"]
+        self.clock.now += 1e-4 + launches * self.overhead_s
+        if self.rng.random() < self.hiccup:
+            self.clock.now += 0.03
+        if request["cmd"] == "idle":
+            return {"ok": True}
+        if self.answer is not None:
+            return self.answer(launches)
+        times = [
+            self.kernel_s * self.drift(self.clock.now) * self.rng.lognormvariate(0, self.noise)
+            for _ in range(launches)
+        ]
+        self.clock.now += sum(times)
+        return {"ok": True, "ns": [value * 1e9 * self.claim for value in times]}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Simulated time."""
+    return Clock()
+
+
+def take(clock: Clock, children: dict[str, Any], **more: Any) -> Any:
+    """One measurement of the children."""
+    plan = more.pop("plan", TimingPlan(purpose="pairs", pairs=12))
+    return Interleaver(children, plan, deadline_s=10.0, clock=clock, **more).run()
+
+
+def test_each_pair_holds_one_block_of_each(clock: Clock) -> None:
+    """Blocks are interleaved in balanced random order, and carry their pair."""
+    children = {name: FakeChild(clock) for name in ("best", "candidate", "library")}
+    samples = take(clock, children, process="p1")
+    assert len(samples.blocks) == 36
+    for pair in range(12):
+        trio = samples.blocks[3 * pair : 3 * pair + 3]
+        assert {block.contestant for block in trio} == set(children)
+        assert {block.pair for block in trio} == {pair}
+    orders = [tuple(b.contestant for b in samples.blocks[i : i + 3]) for i in range(0, 36, 3)]
+    assert all(orders[i] == orders[i + 1][::-1] for i in range(0, 12, 2))
+    assert len(set(orders)) > 2
+    assert (samples.process, samples.regime) == ("p1", "isolated cold")
+
+
+def test_order_depends_on_the_seed_alone(clock: Clock) -> None:
+    """The same seed gives the same order, another seed another one."""
+
+    def order(seed: int) -> list[str]:
+        children = {name: FakeChild(clock) for name in ("best", "candidate")}
+        plan = TimingPlan(purpose="pairs", pairs=12, seed=seed)
+        return [block.contestant for block in take(clock, children, plan=plan).blocks]
+
+    assert order(1) == order(1)
+    assert len({tuple(order(seed)) for seed in range(8)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("kernel_s", "launches"), [(1e-6, 50), (1e-3, 50), (5e-3, 10), (0.02, 3), (0.5, 1)]
+)
+def test_launches_fit_the_wanted_block(clock: Clock, kernel_s: float, launches: int) -> None:
+    """A block lasts about block_s, within one launch and the upper bound."""
+    child = FakeChild(clock, kernel_s=kernel_s, noise=0.0)
+    samples = take(clock, {"a": child})
+    assert {len(block.seconds) for block in samples.blocks} == {launches}
+
+
+def test_warm_up_lasts_and_is_dropped(clock: Clock) -> None:
+    """Each contestant runs for warmup_s before its first counted block."""
+    child = FakeChild(clock, kernel_s=1e-3, noise=0.0)
+    samples = take(clock, {"a": child}, plan=TimingPlan(purpose="pairs", pairs=5, warmup_s=0.2))
+    timed = [request["launches"] for request in child.requests if request["cmd"] == "time"]
+    counted = len(samples.blocks) * 51
+    assert sum(timed) - counted > 0.2 / 1.3e-3
+
+
+def test_drift_of_the_machine_cancels(clock: Clock) -> None:
+    """5 % slow-down during the measurement leaves the ratio of 3 % visible."""
+
+    def drift(now: float) -> float:
+        return 1.0 + min(0.05, now / 60)
+
+    children = {
+        "best": FakeChild(clock, kernel_s=1.03e-3, drift=drift, rng=random.Random(1)),
+        "candidate": FakeChild(clock, kernel_s=1e-3, drift=drift, rng=random.Random(2)),
+    }
+    result = stats.estimate(take(clock, children), "best", "candidate", 1)
+    assert result.low > 1.02
+    assert result.high < 1.04
+
+
+@pytest.mark.parametrize("claim", [0.0001, 0.5, 0.8])
+@pytest.mark.parametrize("alone", [True, False])
+def test_forged_timer_is_refused(clock: Clock, claim: float, alone: bool) -> None:
+    """A contestant that reports clearly less than our clock saw is refused by name."""
+    children = {"candidate": FakeChild(clock, claim=claim)}
+    if not alone:
+        children["best"] = FakeChild(clock)
+    with pytest.raises(CandidateRefused, match=r"^candidate: reports .* cannot be believed"):
+        take(clock, children)
+
+
+@pytest.mark.parametrize("kernel_s", [2e-6, 1e-3, 0.2])
+def test_honest_contestants_pass_on_a_busy_host(clock: Clock, kernel_s: float) -> None:
+    """Hiccups of the host in some blocks, and different overheads, are no forgery."""
+    children = {
+        "candidate": FakeChild(clock, kernel_s=kernel_s, hiccup=0.2, overhead_s=3e-4),
+        "library": FakeChild(clock, kernel_s=kernel_s, hiccup=0.2, overhead_s=6e-4),
+    }
+    assert len(take(clock, children).blocks) == 24
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _n: {"ok": True},
+        lambda _n: {"ok": True, "ns": [1.0]},
+        lambda n: {"ok": True, "ns": [0] * n},
+        lambda n: {"ok": True, "ns": [-5] * n},
+        lambda n: {"ok": True, "ns": [True] * n},
+        lambda n: {"ok": True, "ns": ["7"] * n},
+        lambda n: {"ok": True, "ns": [1e400] * n},
+        lambda _n: {"ok": False, "error": "launch failed"},
+        lambda _n: {"ns": [1.0]},
+    ],
+)
+def test_impossible_answers_are_refused(
+    clock: Clock, answer: Callable[[int], dict[str, object]]
+) -> None:
+    """Times that cannot be, wrong counts and refusals name the contestant."""
+    fake = FakeChild(clock, answer=lambda n: answer(n) if n > 1 else {"ok": True, "ns": [9.0]})
+    with pytest.raises(CandidateRefused, match=r"^candidate: the harness"):
+        take(clock, {"candidate": fake, "best": FakeChild(clock)})
+
+
+@pytest.mark.parametrize("error", [CandidateCrashed, CandidateHung, CandidateRefused])
+def test_errors_name_the_contestant_and_keep_their_type(
+    clock: Clock, error: type[CandidateCrashed]
+) -> None:
+    """A crash of one contestant is told with its name and log."""
+
+    def fail(_launches: int) -> dict[str, object]:
+        raise error("bench was killed by SIGSEGV", log="the log")
+
+    with pytest.raises(error, match=r"^best: bench was killed") as caught:
+        take(clock, {"candidate": FakeChild(clock), "best": FakeChild(clock, answer=fail)})
+    assert caught.value.log == "the log"
+
+
+def test_failing_library_is_the_environments_fault(clock: Clock) -> None:
+    """No candidate is blamed when the reference does not work."""
+
+    def fail(_launches: int) -> dict[str, object]:
+        raise CandidateCrashed("judge ended")
+
+    with pytest.raises(EnvironmentMissing, match="library reference failed"):
+        take(clock, {"candidate": FakeChild(clock), "library": FakeChild(clock, answer=fail)})
+
+
+class Watch:
+    """Finds fault with some blocks."""
+
+    def __init__(self, bad: Callable[[int], bool]) -> None:
+        self.count = 0
+        self._bad = bad
+
+    def before(self, contestant: str) -> Verdict:
+        """Never finds fault; reads a clock."""
+        assert contestant
+        return Verdict(clock=1980.0)
+
+    def after(self, contestant: str) -> Verdict:
+        """Finds fault as told."""
+        assert contestant
+        self.count += 1
+        return Verdict(problem="pid 7 came" if self._bad(self.count) else "", clock=1975.0)
+
+
+def test_disturbed_blocks_are_dropped_and_repeated(clock: Clock) -> None:
+    """A bad verdict costs a repetition, is recorded, and never enters the samples."""
+    children = {name: FakeChild(clock) for name in ("best", "candidate")}
+    samples = take(clock, children, watch=Watch(lambda count: count in (3, 4, 9)))
+    assert len(samples.blocks) == 24
+    assert len(samples.dropped) == 3
+    assert "pid 7 came" in samples.dropped[0]
+    assert all(block.clocks == (1980.0, 1975.0) for block in samples.blocks)
+
+
+def test_lasting_disturbance_is_contention(clock: Clock) -> None:
+    """Repetition is bounded; then the measurement is postponed, and nobody is blamed."""
+    with pytest.raises(Contended, match="pid 7 came"):
+        take(clock, {"best": FakeChild(clock)}, watch=Watch(lambda count: count > 4))
+
+
+def test_options_reach_the_child(clock: Clock) -> None:
+    """A workbench can add fields for each request."""
+    child = FakeChild(clock)
+    take(clock, {"best": child}, options=lambda name, n: {"who": name, "shifts": [0] * n})
+    assert all(r["who"] == "best" and len(r["shifts"]) == r["launches"] for r in child.requests)
+    assert {r["l2"] for r in child.requests} == {"cold"}
