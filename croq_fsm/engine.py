@@ -121,7 +121,7 @@ class Engine:
                     # An orderly stop is no failed try.
                     self.repository.forget_begins(session)
                 raise
-            except Exception:
+            except Exception:  # noqa: BLE001 - a bug in a handler must not end the night
                 _log.exception("step failed", begins=session.begins, limit=limit)
                 return session
             return self._fire(session, ports, step)

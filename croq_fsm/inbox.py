@@ -68,10 +68,10 @@ def discard_commands(root: Root) -> None:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
-            raise ValueError("too large or a link")
+            return _ignored(path, "too large or a link")
         message = json.loads(path.read_text(encoding="utf-8"))
         if message["kind"] not in _KINDS:
-            raise ValueError(f"unknown kind {message['kind']!r}")
+            return _ignored(path, f"unknown kind {message['kind']!r}")
         return {
             "id": str(message["id"]),
             "session_id": message["session_id"],
@@ -80,5 +80,9 @@ def _read(path: Path) -> dict[str, Any] | None:
             "created_at": int(message["created_at"]),
         }
     except (OSError, ValueError, KeyError, TypeError) as exc:
-        _log.warning("message ignored", path=path.name, why=str(exc))
-        return None
+        return _ignored(path, str(exc))
+
+
+def _ignored(path: Path, why: str) -> dict[str, Any] | None:
+    _log.warning("message ignored", path=path.name, why=why)
+    return None

@@ -33,14 +33,8 @@ _LOG_EXCERPT = 2000
 
 def run(session: Session, ports: Ports) -> Step:
     """Build, verify and time the start kernel against the library; measure the noise floor."""
-    candidate = session.work.candidate
-    if candidate is None:
-        return _impossible(session, "the session holds no start kernel")
-    problems = ports.workbench.lint(candidate, session.task)
-    if problems:
-        return _impossible(session, "the start kernel is refused: " + "; ".join(problems))
     try:
-        return _measure(session, ports, candidate)
+        return _measure(session, ports)
     except CandidateError as exc:
         return _impossible(session, f"the start kernel failed: {exc}\n{exc.log[-_LOG_EXCERPT:]}")
     except EnvironmentMissing as exc:
@@ -51,7 +45,13 @@ def run(session: Session, ports: Ports) -> Step:
         return Step(Outcome.WEDGED, session.work, {"reason": str(exc)}, reason=str(exc))
 
 
-def _measure(session: Session, ports: Ports, candidate: Candidate) -> Step:
+def _measure(session: Session, ports: Ports) -> Step:
+    candidate = session.work.candidate
+    if candidate is None:
+        return _impossible(session, "the session holds no start kernel")
+    problems = ports.workbench.lint(candidate, session.task)
+    if problems:
+        return _impossible(session, "the start kernel is refused: " + "; ".join(problems))
     build = ports.workbench.build(candidate, session.task)
     checks = ports.workbench.verify(build, session.task, _seeds(session, ports))
     if not checks.passed:

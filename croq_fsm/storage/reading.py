@@ -295,6 +295,16 @@ class Reader:
         row = next(iter(self._all(query)), None)
         return None if row is None else dict(row)
 
+    def open_runs(self, except_for: str) -> list[str]:
+        """Runs that never said goodbye, newest first."""
+        table = schema.runs
+        query = (
+            select(table.c.run_id)
+            .where(and_(table.c.ended_at.is_(None), table.c.run_id != except_for))
+            .order_by(table.c.started_at.desc())
+        )
+        return [str(row["run_id"]) for row in self._all(query)]
+
     def decision_counts(self, session_id: str) -> dict[Decision, int]:
         """Rounds by decision, counted from the rows; grows with the history."""
         table = schema.rounds

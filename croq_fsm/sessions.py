@@ -1,0 +1,148 @@
+"""Making tasks from what the user gives, and sessions from tasks."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from croq_fsm.config import Config
+from croq_fsm.domain import operators
+from croq_fsm.domain.build import Candidate
+from croq_fsm.domain.ideas import check_source
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.shapes import parse_shape
+from croq_fsm.domain.task import Task
+from croq_fsm.domain.work import Work
+from croq_fsm.errors import EditError, UsageError
+from croq_fsm.storage.repository import Repository
+from croq_fsm.toolchain.registry import SUFFIXES, check_dsl
+from croq_fsm.toolchain.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; None where nothing was said."""
+
+    dsl: str | None = None
+    dtype: str | None = None
+    shape: str | None = None
+    kernel: Path | None = None
+    operator: str | None = None
+    ideator: str | None = None
+    rounds: int | None = None
+    hours: float | None = None
+    simulated: bool = False
+
+
+def make_task(request: Request, config: Config, now: float) -> Task:
+    """A complete task, or an error that says what is missing and what is known.
+
+    Raises:
+        UsageError: Something is unknown, missing or contradictory.
+    """
+    dsl = _dsl(request)
+    name = _operator(request)
+    op = operators.operator(name)
+    if request.shape is None or request.dtype is None:
+        dims = "x".join(dim.upper() for dim in op.dims)
+        dtypes = ", ".join(sorted(op.precisions))
+        raise UsageError(
+            f"say dtype and shape, for example 'croq-fsm start {dsl} {min(op.precisions)} "
+            f"{'x'.join(['512'] * len(op.dims))}'; {name} wants {dims}, dtypes: {dtypes}"
+        )
+    op.precision(request.dtype)
+    shape = parse_shape(request.shape, op.dims)
+    hours = request.hours if request.hours is not None else config.limits.hours or None
+    if request.rounds is not None and request.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    return Task(
+        dsl=dsl,
+        operator=name,
+        dtype=request.dtype,
+        shape=shape,
+        kernel=str(request.kernel) if request.kernel else f"builtin:{name}",
+        model=request.ideator or config.ideator,
+        rounds=request.rounds,
+        deadline=None if hours is None else now + 3600.0 * hours,
+        simulated=request.simulated,
+    )
+
+
+def start_candidate(request: Request, task: Task, workbench: Workbench) -> Candidate:
+    """The start kernel as it is now; later edits of the file do not reach the session.
+
+    Raises:
+        UsageError: The file is missing, unreadable, or of another DSL.
+    """
+    workbench.supports(task)
+    path = request.kernel
+    if path is None:
+        return workbench.start_kernel(task)
+    if path.is_dir():
+        path = _only_kernel(path, workbench.suffix)
+    if path.suffix != workbench.suffix:
+        raise UsageError(f"kernel {path} is no {task.dsl} kernel (wanted *{workbench.suffix})")
+    try:
+        source = path.read_text(encoding="utf-8")
+        check_source(source)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"kernel {path} cannot be read: {exc}") from exc
+    except EditError as exc:
+        raise UsageError(f"kernel {path} is refused: {exc}") from exc
+    return Candidate(source=source)
+
+
+def create(repository: Repository, task: Task, candidate: Candidate, config: Config) -> Session:
+    """A new session at INIT."""
+    now = time.time()
+    return repository.create_session(
+        _new_id(now),
+        task,
+        Work(candidate=candidate),
+        config=config.model_dump_json(),
+        seed=config.seed,
+        at=int(now * 1e6),
+    )
+
+
+def _new_id(now: float) -> str:
+    """Sortable by time, unique, short enough to type."""
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{stamp}-{secrets.token_hex(3)}"
+
+
+def _dsl(request: Request) -> str:
+    if request.dsl is not None:
+        return check_dsl(request.dsl)
+    if request.kernel is not None and request.kernel.suffix in SUFFIXES:
+        return SUFFIXES[request.kernel.suffix]
+    raise UsageError("say a DSL, for example 'croq-fsm start c f32 512x512x512'")
+
+
+def _operator(request: Request) -> str:
+    if request.operator is not None:
+        return operators.operator(request.operator).name
+    if request.kernel is None:
+        return "matmul"
+    path = request.kernel.resolve()
+    for part in (path.stem, path.parent.name):
+        found = operators.operator_of(part)
+        if found:
+            return found
+    known = ", ".join(sorted(operators.OPERATORS))
+    raise UsageError(
+        f"the operator of {request.kernel} cannot be told from its name; say --operator "
+        f"(known: {known})"
+    )
+
+
+def _only_kernel(folder: Path, suffix: str) -> Path:
+    """The one clean kernel of a folder; former tuning outputs (``_aitune_``) do not count."""
+    found = sorted(p for p in folder.glob(f"*{suffix}") if "_aitune_" not in p.name)
+    if len(found) != 1:
+        listed = ", ".join(p.name for p in found) or "none"
+        raise UsageError(f"{folder} holds {len(found)} kernels ({listed}); name one file")
+    return found[0]
