@@ -57,13 +57,18 @@ def set_macros(source: str, values: dict[str, str]) -> str:
 
 
 def normalise(source: str) -> str:
-    """Source with comments and insignificant blanks removed; line ends of directives are kept."""
-    lines = []
+    """Source with comments and insignificant blanks removed; directives keep their lines."""
+    lines: list[str] = []
+    code: list[str] = []
     for line in strip_comments(source).replace("\\\n", " ").split("\n"):
-        squeezed = _GAP.sub(" ", line.strip())
-        if squeezed:
-            lines.append(squeezed if squeezed.startswith("#") else _tighten(squeezed))
-    return "\n".join(lines)
+        text = line.strip()
+        if not text.startswith("#"):
+            code.append(text)
+            continue
+        lines += [_tighten(" ".join(code)), _GAP.sub(" ", text)]
+        code = []
+    lines.append(_tighten(" ".join(code)))
+    return "\n".join(line for line in lines if line)
 
 
 def normalised_hash(source: str, flags: tuple[str, ...] = (), patches: str = "") -> str:
