@@ -25,7 +25,9 @@ _IN_FUNCTION: Final = re.compile(r" in (?:function|around line|the function) .*$
 _DYNAMIC_SMEM: Final = re.compile(r"MaxDynamicSharedMemorySize is set to `(\d+)` bytes")
 #: Texts that speak of the installation, whatever the candidate holds.
 _ENVIRONMENT: Final = (
-    re.compile(r"fatal error: (?:choreo|choreo_\w+|cute/\S+|cutlass/\S+|cuda\w*)\.(?:h|hpp): No such"),
+    re.compile(
+        r"fatal error: (?:choreo|choreo_\w+|cute/\S+|cutlass/\S+|cuda\w*)\.(?:h|hpp): No such"
+    ),
     re.compile(r"undefined reference to [`'](?:__)?cu(?:da|Tensor|Get|Init)\w*'"),
     re.compile(r"cannot find -lcud\w+"),
     re.compile(r"nvcc fatal\s*: +(?:Unsupported gpu architecture|Cannot find compiler)"),

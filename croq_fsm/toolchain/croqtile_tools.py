@@ -82,7 +82,8 @@ def find_tools(options: CroqtileOptions) -> Tools:
         choreo_headers=_holding("choreo.h", _under(home, "runtime", "include")),
         choreo_version=_version(home),
         cute_headers=_holding(
-            "cute/tensor.hpp", [*_under(cute, "include", "."), *_under(home, "extern/cutlass/include")]
+            "cute/tensor.hpp",
+            [*_under(cute, "include", "."), *_under(home, "extern/cutlass/include")],
         ),
         cuda_home=cuda,
         nvcc=_program("nvcc", _under(cuda, "bin/nvcc")),

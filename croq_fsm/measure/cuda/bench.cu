@@ -5,6 +5,7 @@
 #include "channel.hpp"
 #include "device_info.hpp"
 #include "files.hpp"
+#include "tensor_map.hpp"
 #include "timer.cuh"
 
 namespace {
@@ -16,10 +17,11 @@ class Bench {
   explicit Bench(const Problem &problem) : problem_(problem), arena_(problem) {}
 
   Answer serve(const Request &request) {
-    const std::string what = request.text("do", "");
+    const std::string what = request.text("cmd", "");
     if (what == "info") return device_info();
     if (what == "verify") return verify(request);
-    if (what == "time") return time(request);
+    if (what == "idle") return time(request, true);
+    if (what == "time") return time(request, false);
     if (what == "kept") return kept(request);
     if (what == "launch") return launch_only(request);
     throw std::invalid_argument("unknown request: " + what);
@@ -60,9 +62,9 @@ class Bench {
     return answer.add("repeatable", repeatable).add("threads_added", thread_count() - threads);
   }
 
-  Answer time(const Request &request) {
+  Answer time(const Request &request, bool idle) {
     if (!timer_) timer_ = std::make_unique<Timer>(arena_, [this](const Operands &o) { launch(o); });
-    return timer_->run(TimingRequest::from(request));
+    return timer_->run(TimingRequest::from(request, idle));
   }
 
   // The output of the launch that the last timed block kept.

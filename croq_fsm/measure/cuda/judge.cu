@@ -17,12 +17,13 @@ class Judge {
   explicit Judge(const Problem &problem) : problem_(problem), arena_(problem) {}
 
   Answer serve(const Request &request) {
-    const std::string what = request.text("do", "");
+    const std::string what = request.text("cmd", "");
     if (what == "info") return device_info();
     if (what == "judge") return judge(request);
     if (what == "library") return library(request);
     if (what == "verify") return verify(request);
-    if (what == "time") return time(request);
+    if (what == "idle") return time(request, true);
+    if (what == "time") return time(request, false);
     if (what == "kept") return kept(request);
     throw std::invalid_argument("unknown request: " + what);
   }
@@ -64,10 +65,10 @@ class Judge {
     return Answer().add("ok", true).hex("inputs", operands.input_sum(arena_.scratch));
   }
 
-  Answer time(const Request &request) {
+  Answer time(const Request &request, bool idle) {
     if (!timer_)
       timer_ = std::make_unique<Timer>(arena_, [this](const Operands &o) { cublas().matmul(problem_, o); });
-    return timer_->run(TimingRequest::from(request));
+    return timer_->run(TimingRequest::from(request, idle));
   }
 
   Answer kept(const Request &request) const {

@@ -2,6 +2,8 @@
 // train of launches (burst, sustained); the host's work is hidden behind a spinning kernel.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -47,28 +49,25 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+// One block of launches. An idle block does everything but launch: its wall time is what the
+// harness costs, and what a candidate's own timer must leave over.
 struct TimingRequest {
   int launches;
-  bool cold;
+  bool idle, cold;
   std::string regime;
   uint64_t seed;
-  double warmup_s, block_s;
-  int kept;  // the launch whose output is kept for a check afterwards
 
-  static TimingRequest from(const Request &request) {
-    TimingRequest timing{
+  static TimingRequest from(const Request &request, bool idle) {
+    return {
         static_cast<int>(std::clamp(request.integer("launches", 10), 1ll, 100000ll)),
+        idle,
         request.text("l2", "cold") == "cold",
         request.text("regime", "isolated"),
         static_cast<uint64_t>(request.integer("seed", 1)),
-        std::clamp(request.real("warmup_s", 0.0), 0.0, 60.0),
-        std::clamp(request.real("block_s", 0.0), 0.0, 60.0),
-        0,
     };
-    // Drawn here and not told before the launches have run.
-    timing.kept = static_cast<int>(mix(timing.seed ^ 0x5eed) % static_cast<uint64_t>(timing.launches));
-    return timing;
   }
+  // The launch whose output is kept for a check afterwards.
+  int kept() const { return static_cast<int>(mix(seed ^ 0x5eed) % static_cast<uint64_t>(launches)); }
 };
 
 class Timer {
@@ -88,16 +87,14 @@ class Timer {
 
   Answer run(const TimingRequest &timing) {
     prepare(timing);
-    const auto started = std::chrono::steady_clock::now();
     std::vector<double> ns;
     if (timing.regime == "isolated") ns = isolated(timing);
-    else if (timing.regime == "burst") ns = trains(timing, 0.0);
-    else if (timing.regime == "sustained") ns = trains(timing, std::max(timing.block_s, 0.2));
+    else if (timing.regime == "burst") ns = train(timing, timing.launches);
+    else if (timing.regime == "sustained") ns = sustained(timing);
     else throw std::invalid_argument("unknown timing regime: " + timing.regime);
-    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - started;
     Answer answer;
-    answer.add("ok", true).add("ns", ns).add("wall_s", wall.count()).add("host_ns", median(host_ns_));
-    return answer.add("mhz", clocks()).add("kept_launch", timing.kept);
+    answer.add("ok", true).add("host_ns", median(host_ns_)).add("mhz", clocks());
+    return timing.idle ? answer : answer.add("ns", ns);
   }
 
   // The output of the launch that was kept (device memory), and the seed of its inputs.
@@ -105,8 +102,9 @@ class Timer {
   uint64_t kept_seed() const { return kept_seed_; }
 
  private:
-  static constexpr int kSets = 3, kMaxStamps = 4096, kTrain = 10;
-  static constexpr unsigned long long kSpinNs = 75000;
+  static constexpr int kSets = 3, kMaxStamps = 4096;
+  static constexpr unsigned long long kSpinNs = 75000, kQueueNs = 20000, kMaxQueueNs = 5000000;
+  static constexpr double kSettleSeconds = 0.35;  // until the power budget of a burst is used up
 
   static double median(std::vector<double> values) {
     if (values.empty()) return NAN;
@@ -114,7 +112,7 @@ class Timer {
     return values[values.size() / 2];
   }
 
-  // New inputs for this block, poisoned outputs, no persisting lines in L2, clocks awake.
+  // New inputs for this block, poisoned outputs, no persisting lines in L2.
   void prepare(const TimingRequest &timing) {
     used_ = 0;
     host_ns_.clear();
@@ -125,14 +123,12 @@ class Timer {
       set(i).fill(rotated(timing.seed, i), Dist::normal);
       set(i).out.poison();
     }
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(timing.warmup_s);
-    do {
-      for (int i = 0; i < 3; ++i) launch_(set(i));
-      check(cudaDeviceSynchronize(), "warm up");
-    } while (std::chrono::steady_clock::now() < until);
+    check(cudaDeviceSynchronize(), "prepare a block");
   }
 
-  const Operands &set(int launch) { return arena_.set(static_cast<size_t>(launch % kSets)); }
+  // Cold launches rotate over several sets of operands; hot ones find theirs in the cache.
+  const Operands &set(int i) { return arena_.set(static_cast<size_t>(i)); }
+  static int set_of(const TimingRequest &timing, int launch) { return timing.cold ? launch % kSets : 0; }
 
   void flush() {
     flush_kernel<<<2048, 256>>>(static_cast<uint4 *>(flush_), flush_bytes_ / sizeof(uint4), ++flush_value_);
@@ -144,30 +140,31 @@ class Timer {
     check(cudaGetLastError(), "spin");
   }
 
-  void timed_launch(const Operands &operands) {
+  void launch(const TimingRequest &timing, int i) {
+    if (timing.idle) return;
     const auto started = std::chrono::steady_clock::now();
-    launch_(operands);
+    launch_(set(set_of(timing, i)));
     host_ns_.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - started).count());
   }
 
-  void keep(int launch, uint64_t seed) {
-    const Buffer &out = set(launch).out;
+  void keep(const TimingRequest &timing, int launch) {
+    const int i = set_of(timing, launch);
+    const Buffer &out = set(i).out;
     check(cudaMemcpyAsync(kept_, out.data(), out.bytes(), cudaMemcpyDeviceToDevice), "keep an output");
-    kept_seed_ = rotated(seed, launch % kSets);
+    kept_seed_ = rotated(timing.seed, i);
   }
 
   std::vector<double> isolated(const TimingRequest &timing) {
     std::vector<Event> starts(static_cast<size_t>(timing.launches)), stops(starts.size());
     for (int i = 0; i < timing.launches; ++i) {
-      const Operands &operands = set(i);
       // A launch that finds its answer already there has nothing to do: take it away.
-      if (timing.cold || i == timing.kept) operands.out.poison();
+      if (timing.cold || i == timing.kept()) set(set_of(timing, i)).out.poison();
       if (timing.cold) flush();
       spin(kSpinNs);
       starts[static_cast<size_t>(i)].record();
-      timed_launch(operands);
+      launch(timing, i);
       stops[static_cast<size_t>(i)].record();
-      if (i == timing.kept) keep(i, timing.seed);
+      if (i == timing.kept()) keep(timing, i);
     }
     check(cudaDeviceSynchronize(), "timed launches");
     std::vector<double> ns;
@@ -175,30 +172,30 @@ class Timer {
     return ns;
   }
 
-  // Trains of kTrain launches, one mean per train; with at_least_s > 0 for that long, and the
-  // first half (the power budget still filling up) is dropped.
-  std::vector<double> trains(const TimingRequest &timing, double at_least_s) {
+  // Launches back to back, an event between each two of them.
+  std::vector<double> train(const TimingRequest &timing, int launches) {
+    std::vector<Event> events(static_cast<size_t>(launches) + 1);
+    spin(std::min(kSpinNs + kQueueNs * static_cast<unsigned long long>(launches), kMaxQueueNs));
+    events[0].record();
+    for (int i = 0; i < launches; ++i) {
+      launch(timing, i);
+      events[static_cast<size_t>(i) + 1].record();
+    }
+    keep(timing, launches - 1);
+    check(cudaDeviceSynchronize(), "a train of launches");
     std::vector<double> ns;
-    const int wanted = std::max(1, timing.launches / kTrain);
-    const auto started = std::chrono::steady_clock::now();
-    std::chrono::duration<double> elapsed{0};
-    do {
-      for (int i = 0; i < wanted; ++i) ns.push_back(train());
-      elapsed = std::chrono::steady_clock::now() - started;
-    } while (elapsed.count() < at_least_s);
-    keep(kTrain - 1, timing.seed);
-    if (at_least_s > 0) ns.erase(ns.begin(), ns.begin() + static_cast<long>(ns.size() / 2));
+    for (size_t i = 1; i < events.size(); ++i) ns.push_back(events[i].since(events[i - 1]));
     return ns;
   }
 
-  double train() {
-    const Event start, stop;
-    spin(kSpinNs * 4);  // the host needs this long to queue the train
-    start.record();
-    for (int i = 0; i < kTrain; ++i) timed_launch(set(i));
-    stop.record();
-    check(cudaDeviceSynchronize(), "a train of launches");
-    return stop.since(start) / kTrain;
+  // The same after some time at full load, when clocks have come down to what power allows.
+  std::vector<double> sustained(const TimingRequest &timing) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(kSettleSeconds);
+    while (std::chrono::steady_clock::now() < until) {
+      if (timing.idle) usleep(1000);
+      else train(timing, 10);
+    }
+    return train(timing, timing.launches);
   }
 
   // SM clock in MHz in the first and in the last half of the block, from the spins.
