@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 from croq_fsm.config import load
@@ -202,8 +203,6 @@ def test_a_bug_in_a_handler_parks_the_session(tmp_path: Path) -> None:
 
 def test_a_kept_commit_holds_only_our_paths(tmp_path: Path) -> None:
     """What the user has staged stays staged and stays out of our commits."""
-    import subprocess
-
     ideator = ScriptedIdeator([{"TIME_US": "800"}])
     bench = Bench(tmp_path, ideator, task=TASK.model_copy(update={"rounds": 1}))
     (bench.root.path / "mine.txt").write_text("user's work", encoding="utf-8")

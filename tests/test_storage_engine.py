@@ -38,9 +38,14 @@ def test_pragmas_hold_on_the_writer(tmp_path: Path) -> None:
 def test_ddl_rolls_back(tmp_path: Path) -> None:
     """A table made in a failed transaction is gone."""
     engine = engines.writer(_made(tmp_path))
-    with pytest.raises(ZeroDivisionError), engine.begin() as connection:
-        connection.execute(text("CREATE TABLE t (x)"))
-        raise ZeroDivisionError
+
+    def make_and_fail() -> None:
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE t (x)"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        make_and_fail()
     with engine.connect() as connection, pytest.raises(OperationalError, match="no such table"):
         connection.execute(text("SELECT * FROM t"))
     engine.dispose()
