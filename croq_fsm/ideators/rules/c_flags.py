@@ -1,0 +1,42 @@
+"""Compiler flags as moves: one flag more, in place of its rivals, or one flag less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from croq_fsm.ideators.contract import Context
+from croq_fsm.ideators.rules.c_steps import Step
+from croq_fsm.ideators.rules.c_target import target_of
+from croq_fsm.ideators.rules.knowledge import Rule
+
+#: Flags that a kernel's vectors may rest on; never taken away one by one.
+_FOUNDATIONS: Final = ("-O", "-march=", "-mcpu=")
+
+
+def adding(rule: Rule, context: Context) -> Iterator[Step]:
+    """The rule's flag, unless it is in effect or the device cannot profit from it."""
+    flags = context.base.candidate.flags
+    too_narrow = target_of(context).widest_bytes < rule.min_vector_bytes
+    if rule.flag in flags or too_narrow or rule.device not in context.device.key:
+        return
+    kept = tuple(flag for flag in flags if not flag.startswith(rule.group or (rule.flag,)))
+    yield Step(
+        tag=f"flag{rule.flag}",
+        words={"flag": rule.flag, "flags": " ".join(flags) or "none"},
+        levers=(rule.flag,),
+        flags=(*kept, rule.flag),
+    )
+
+
+def dropping(context: Context) -> Iterator[Step]:
+    """Each flag that the kernel could do without, latest first."""
+    flags = context.base.candidate.flags
+    for flag in reversed(flags):
+        if not flag.startswith(_FOUNDATIONS):
+            yield Step(
+                tag=f"no{flag}",
+                words={"flag": flag},
+                levers=(flag,),
+                flags=tuple(other for other in flags if other != flag),
+            )
