@@ -72,6 +72,7 @@ class Contention(Section):
     wait_s: Seconds = 600.0
     poll_s: Seconds = 2.0
     kill: Literal["never", "own-user"] = "never"
+    lease_dir: str = ""
 
 
 class Profiling(Section):

@@ -34,7 +34,7 @@ from croq_fsm.errors import (
     PoisonSession,
     UsageError,
 )
-from croq_fsm.gpu.lease import DeviceLease
+from croq_fsm.gpu.lease import DeviceLease, lease_folder
 from croq_fsm.ideators import load
 from croq_fsm.ports import Ports
 from croq_fsm.root import Root, RootLock
@@ -155,6 +155,7 @@ class Daemon:
             observe=observe,
         )
         with self._lease(workbench):
+            _check_device(session, workbench)
             return engine.run(session.id)
 
     @contextmanager
@@ -165,7 +166,8 @@ class Daemon:
         except EnvironmentMissing:
             yield
             return
-        with DeviceLease(uuid_, self.run_id):
+        chosen = self.config.contention.lease_dir
+        with DeviceLease(uuid_, Path(chosen) if chosen else lease_folder(), self.run_id):
             yield
 
     def _between(self, session: Session) -> None:
@@ -191,6 +193,20 @@ class Daemon:
                 f"(storage.min_free_mb = {self.config.storage.min_free_mb}); free some space and "
                 "run 'croq-fsm resume'"
             )
+
+
+def _check_device(session: Session, workbench: Workbench) -> None:
+    """A session may move to another device of the same kind, and to no other kind."""
+    if not session.device.uuid or session.state.is_final:
+        return
+    device = workbench.device()
+    if device.key != session.device.key:
+        raise UsageError(
+            f"session {session.id} was measured on {session.device.key}, this machine has "
+            f"{device.key}; resume it there, or start a new session here"
+        )
+    if device.uuid != session.device.uuid:
+        _log.warning("another device of the same kind", was=session.device.uuid, now=device.uuid)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from croq_fsm.domain.measurement import Samples, Verification
 from croq_fsm.domain.records import Measured, Record, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
+from croq_fsm.domain.work import Verdict
 from croq_fsm.errors import (
     CandidateCrashed,
     CandidateError,
@@ -20,30 +21,69 @@ from croq_fsm.ports import Ports
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 from states import _bases, _failing, _waiting
 
+#: Failures of the best kernel that are waited out.
+_INCUMBENT_TRIES = 4
+
 _OUTCOMES = (Outcome.REPAIRABLE, Outcome.REJECTED)
 
 
 def run(session: Session, ports: Ports) -> Step:
     """Verify once per build, then take the samples that DECIDE asked for."""
     try:
-        build = _checked_build(session, ports)
-        records: tuple[Record, ...] = ()
-        if not session.work.verified:
-            checks = ports.workbench.verify(build, session.task, _seeds(session, ports))
-            records = (Measured(session.work.round, "verify", verification=checks),)
-            if not checks.passed:
-                return _wrong(session, ports, checks, records)
-        samples = _time(session, ports, build)
+        return _measure(session, ports)
     except CandidateError as exc:
-        failure = (_kind(exc), str(exc), exc.log)
-        return _failing.failed(session, ports, failure, _OUTCOMES)
-    except EnvironmentMissing as exc:
-        return Step(Outcome.ENVIRONMENT_BROKEN, session.work, {"reason": str(exc)}, reason=str(exc))
+        return _failed(session, ports, exc)
     except Contended as exc:
-        return _waiting.back_off(session, ports, str(exc), Outcome.CONTENDED, Outcome.CONTENDED)
+        return _contended(session, ports, exc)
+    except EnvironmentMissing as exc:
+        return _ended(session, Outcome.ENVIRONMENT_BROKEN, str(exc))
     except DeviceWedged as exc:
-        return Step(Outcome.WEDGED, session.work, {"reason": str(exc)}, reason=str(exc))
-    return _timed(session, build, samples, records)
+        return _ended(session, Outcome.WEDGED, str(exc))
+
+
+def _measure(session: Session, ports: Ports) -> Step:
+    build = _checked_build(session, ports)
+    records: tuple[Record, ...] = ()
+    if not session.work.verified:
+        checks = ports.workbench.verify(build, session.task, _seeds(session, ports))
+        records = (Measured(session.work.round, "verify", verification=checks),)
+        if not checks.passed:
+            return _wrong(session, ports, checks, records)
+    return _timed(session, build, _time(session, ports, build), records)
+
+
+def _contended(session: Session, ports: Ports, exc: Contended) -> Step:
+    """Wait for the others, however long, but not beyond the session's own deadline."""
+    deadline = session.task.deadline
+    if deadline is None or ports.clock.now() < deadline:
+        return _waiting.back_off(session, ports, str(exc), Outcome.CONTENDED, Outcome.CONTENDED)
+    verdict = Verdict(
+        decision=Decision.RUN_FAIL,
+        reason=f"not measured: the device was in use until the deadline ({exc})",
+    )
+    work = session.work.model_copy(update={"verdict": verdict})
+    return Step(Outcome.REJECTED, work, {"reason": verdict.reason})
+
+
+def _failed(session: Session, ports: Ports, exc: CandidateError) -> Step:
+    if str(exc).startswith("best: "):
+        return _incumbent_failed(session, ports, exc)
+    return _failing.failed(session, ports, (_kind(exc), str(exc), exc.log), _OUTCOMES)
+
+
+def _incumbent_failed(session: Session, ports: Ports, exc: CandidateError) -> Step:
+    """The best kernel fails now: the device or the toolchain changed, not the candidate."""
+    if session.work.waits < _INCUMBENT_TRIES:
+        return _waiting.back_off(session, ports, str(exc), Outcome.CONTENDED, Outcome.CONTENDED)
+    return _ended(
+        session,
+        Outcome.ENVIRONMENT_BROKEN,
+        f"the best kernel, verified before, fails again and again now: {exc}",
+    )
+
+
+def _ended(session: Session, outcome: Outcome, reason: str) -> Step:
+    return Step(outcome, session.work, {"reason": reason}, reason=reason)
 
 
 def _checked_build(session: Session, ports: Ports) -> Build:
