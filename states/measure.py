@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croq_fsm.domain import guards
+from croq_fsm.domain import escalation, guards
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.measurement import Samples, Verification
 from croq_fsm.domain.records import Measured, Record, Step
@@ -50,6 +50,12 @@ def _measure(session: Session, ports: Ports) -> Step:
         if not checks.passed:
             return _wrong(session, ports, checks, records)
     return _timed(session, build, _time(session, ports, build), records)
+
+
+def _wants_fresh_baseline(session: Session) -> bool:
+    """A long stall may be the device's: look at the library again beside the best."""
+    stalled = escalation.level(session.streak) >= escalation.FRESH_BASELINE
+    return stalled and session.work.phase == "pairs"
 
 
 def _contended(session: Session, ports: Ports, exc: Contended) -> Step:
@@ -107,7 +113,7 @@ def _time(session: Session, ports: Ports, build: Build) -> Samples:
         raise LookupError(f"{best.name} has no build")
     incumbent = ports.workbench.build(best.candidate, session.task)
     contestants: dict[str, Contestant] = {"candidate": build, "best": incumbent}
-    if work.phase == "confirm":
+    if work.phase == "confirm" or _wants_fresh_baseline(session):
         contestants["library"] = "library"
     plan = TimingPlan(
         purpose=work.phase,

@@ -9,7 +9,7 @@ LADDER: Final = (
     (0, 0, "go on with the ranked ideas"),
     (3, 1, "profile with the full metric set and change the category"),
     (5, 2, "research: look further than the local evidence"),
-    (7, 3, "compare the machine code with the library's and measure the best kernel afresh"),
+    (7, 3, "measure the best kernel and the library afresh beside each candidate"),
     (8, 4, "structural reset, or work from the other active base"),
     (10, 5, "plateau"),
 )
