@@ -104,6 +104,20 @@ class Git:
                 return commit
         return ""
 
+    def trailers(self, session_id: str) -> dict[str, str]:
+        """Commits of a session on any branch, by trailer; grows with the history.
+
+        Raises:
+            EnvironmentMissing: Git cannot read the repository.
+        """
+        done = self._must(
+            "log", "--all", "--fixed-strings",
+            f"--grep={TRAILER}: {session_id}/",
+            f"--format=%H %(trailers:key={TRAILER},valueonly,separator=%x2C)",
+        )  # fmt: skip
+        pairs = (line.partition(" ") for line in done.stdout.splitlines())
+        return {trailer.strip(): commit for commit, _, trailer in pairs}
+
     def remove_stale_lock(self) -> bool:
         """Remove an index lock that no living git process can own; True when one was removed."""
         lock = self.root / ".git" / "index.lock"

@@ -46,6 +46,11 @@ def upgrade(engine: Engine, path: Path) -> str:
     return head
 
 
+def head_revision() -> str:
+    """Newest revision that this program knows."""
+    return ScriptDirectory.from_config(_alembic_config()).get_current_head() or ""
+
+
 def current_revision(engine: Engine) -> str | None:
     """Revision that the database is at; None for a new file."""
     with engine.connect() as connection:

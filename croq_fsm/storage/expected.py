@@ -1,0 +1,160 @@
+"""Which files a database says should lie below its root, and what each must hold.
+
+Two sessions of the same task share their paths; the one that wrote a path last owns it. A
+session's own history does not suffer by that: it is in the database and in git.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from croq_fsm.config import Config
+from croq_fsm.domain.session import Session
+from croq_fsm.domain.source import sha256
+from croq_fsm.domain.states import Outcome
+from croq_fsm.storage import rebuild
+from croq_fsm.storage.layout import Layout
+from croq_fsm.storage.reading import Reader
+
+PLAIN_MODE = 0o644
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One file.
+
+    Attributes:
+        path: Relative to the root.
+        session_id: Session that wrote it last.
+        kind: Kind of the artifact, or ``log`` or ``snapshot`` for a view.
+        sha256: Hash of its content.
+        size: Bytes.
+        mode: Permission bits.
+        origin: ``blob``, ``cache:<relative path>``, or ``view``.
+        text: Content of a view; None otherwise.
+        stored_at: When it was written by right, UTC microseconds.
+    """
+
+    path: str
+    session_id: str
+    kind: str
+    sha256: str
+    size: int
+    mode: int
+    origin: str
+    text: str | None
+    stored_at: int
+
+
+def layout_of(reader: Reader, session: Session) -> Layout:
+    """File layout of a session, with the paths of its own configuration."""
+    config = Config.model_validate(reader.config(session.id))
+    return Layout(session.device.key, session.task, config.storage.compaction_summary)
+
+
+def of_session(reader: Reader, session: Session) -> list[Expected]:
+    """All files of one session, whoever owns their paths now."""
+    if session.best_iteration is None:
+        return []
+    times = _times(reader, session)
+    return [*_artifacts(reader, session, times), *_views(reader, session, max(times.values()))]
+
+
+def owned(files: Iterable[Expected]) -> dict[str, Expected]:
+    """By path, the file of the session that wrote it last."""
+    owners: dict[str, Expected] = {}
+    for file in files:
+        known = owners.get(file.path)
+        if known is None or known.stored_at <= file.stored_at:
+            owners[file.path] = file
+    return owners
+
+
+def content(reader: Reader, file: Expected, cached: Callable[[str], bytes]) -> bytes | None:
+    """Bytes of a file; None when the cache has lost them.
+
+    Args:
+        reader: Blobs.
+        file: The file.
+        cached: Content of a file in the build cache, by relative path.
+    """
+    if file.text is not None:
+        return file.text.encode()
+    kind, _, relative = file.origin.partition(":")
+    if kind == "blob":
+        return reader.blob(file.sha256)
+    try:
+        data = cached(relative)
+    except (OSError, LookupError):
+        return None
+    return data if sha256(data) == file.sha256 else None
+
+
+def cache_reader(folder: Path) -> Callable[[str], bytes]:
+    """Reads files of a build cache, and none outside it."""
+
+    def read(relative: str) -> bytes:
+        path = (folder / relative).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise LookupError(f"{relative!r} leaves the cache")
+        return path.read_bytes()
+
+    return read
+
+
+def _times(reader: Reader, session: Session) -> dict[int, int]:
+    """When each round was stored; round 0 is the baseline."""
+    baseline = next(
+        (
+            row["at"]
+            for row in reader.transitions(session.id)
+            if row["outcome"] == Outcome.MEASURED.name
+        ),
+        session.created_at,
+    )
+    return {0: baseline, **{r.round: r.stored_at for r in reader.rounds(session.id)}}
+
+
+def _artifacts(reader: Reader, session: Session, times: dict[int, int]) -> list[Expected]:
+    return [
+        Expected(
+            path=row["path"],
+            session_id=session.id,
+            kind=row["kind"],
+            sha256=row["sha256"],
+            size=row["size"],
+            mode=row["mode"],
+            origin=row["origin"],
+            text=None,
+            stored_at=times.get(row["round"], 0),
+        )
+        for row in reader.artifacts(session.id)
+    ]
+
+
+def _views(reader: Reader, session: Session, stored_at: int) -> list[Expected]:
+    layout = layout_of(reader, session)
+    made = rebuild.rebuild(reader, session, layout)
+    taken = reader.last_idea(session.id)
+    planned_at = 0 if taken is None else taken[1].planned_at
+
+    def view(path: str, kind: str, text: str) -> Expected:
+        at = max(stored_at, planned_at) if path == layout.current_idea else stored_at
+        return Expected(
+            path=path,
+            session_id=session.id,
+            kind=kind,
+            sha256=sha256(text),
+            size=len(text.encode()),
+            mode=PLAIN_MODE,
+            origin="view",
+            text=text,
+            stored_at=at,
+        )
+
+    return [
+        *(view(path, "log", text) for path, text in made.logs.items()),
+        *(view(path, "snapshot", text) for path, text in made.snapshots.items()),
+    ]

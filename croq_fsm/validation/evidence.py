@@ -1,0 +1,170 @@
+"""Every measured round is decided as its raw samples demand, and every KEEP is verified."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from croq_fsm.domain.decision import Policy, Ruling, rule
+from croq_fsm.domain.measurement import Estimate, Samples, merge
+from croq_fsm.domain.records import Iteration, Round
+from croq_fsm.domain.states import Decision, Outcome
+from croq_fsm.domain.work import Phase
+from croq_fsm.measure import stats
+from croq_fsm.storage.reading import StoredMeasurement
+from croq_fsm.validation.record import Findings, Record
+
+_PHASES: Final[tuple[Phase, ...]] = ("screen", "pairs", "confirm")
+#: Outcomes after which another candidate is in hand, so that older samples do not count.
+_REPAIRED: Final = (Outcome.ATTEMPT_FAILED.name, Outcome.REPAIRABLE.name)
+#: Rounding of numbers that went through text.
+_SAME: Final = 1e-9
+
+_CURE: Final = (
+    "do not use this kernel; set the session aside with 'croq-fsm clean --invalid-only' and "
+    "start again from a kernel that is proven"
+)
+
+
+def check(record: Record) -> Findings:
+    """The baseline, then each measured round."""
+    yield from _baseline(record)
+    by_round = {it.round: it for it in record.iterations if it.round > 0}
+    for done in record.rounds:
+        it = by_round.get(done.round)
+        if it is not None:
+            yield from _round(record, done, it)
+
+
+def _baseline(record: Record) -> Findings:
+    if not record.iterations:
+        return
+    stored = record.measurements(0)
+    if not _is_verified(stored):
+        text = "the start kernel has no passed verification"
+        yield record.problem("unverified", "iterations 1", text, cure=_CURE)
+    samples = next((m.samples for m in stored if m.kind == "baseline" and m.samples), None)
+    if samples is None:
+        text = "the baseline has no samples"
+        yield record.problem("no-samples", "iterations 0", text, cure=_CURE)
+        return
+    for it, contestant in zip(record.iterations[:2], ("library", "candidate"), strict=False):
+        yield from _seconds(record, it, samples, contestant)
+
+
+def _round(record: Record, done: Round, it: Iteration) -> Findings:
+    where = f"rounds {done.round} ({it.name})"
+    stored = record.measurements(done.round)
+    if done.decision is Decision.KEEP and not _is_verified(stored):
+        text = "kept without a passed verification in its round"
+        yield record.problem("unverified", where, text, cure=_CURE)
+    deciding = _deciding(record, done, it, stored)
+    if deciding is None:
+        text = f"transition {it.measurement} wrote no samples that could decide the round"
+        yield record.problem("no-samples", where, text, cure=_CURE)
+        return
+    phase, samples = deciding
+    if done.decision is Decision.KEEP and phase != "confirm":
+        text = f"kept on the samples of the phase {phase}, without a confirmation"
+        yield record.problem("unconfirmed", where, text, cure=_CURE)
+        return
+    yield from _seconds(record, it, samples, "candidate")
+    yield from _figures(record, done, it)
+    yield from _ruling(record, done, it, (phase, samples))
+
+
+def _ruling(
+    record: Record, done: Round, it: Iteration, deciding: tuple[Phase, Samples]
+) -> Findings:
+    """The decision follows from the samples, by the same rule as on the night."""
+    where = f"rounds {done.round} ({it.name})"
+    phase, samples = deciding
+    estimate = stats.estimate(samples, "best", "candidate", seed=record.session.seed)
+    ruling = rule(phase, estimate, policy(record))
+    if ruling.decision is not done.decision:
+        text = f"it says {done.decision}, its samples say {_said(ruling)}"
+        yield record.problem("decision-unsupported", where, text, cure=_CURE)
+    if it.estimate is None or not _close(it.estimate, estimate):
+        text = f"its samples give the estimate {estimate}, stored is {it.estimate}"
+        yield record.problem("estimate-unsupported", where, text, cure=_CURE)
+
+
+def policy(record: Record) -> Policy:
+    """Policy of the session, as DECIDE applies it."""
+    settings = record.config.measure
+    return Policy(
+        min_effect=settings.min_effect,
+        screen_margin=settings.screen_margin,
+        noise=record.session.noise or 0.0,
+        pairs=settings.pairs,
+        max_pairs=settings.max_pairs,
+        confirm_pairs=settings.confirm_pairs,
+    )
+
+
+def _deciding(
+    record: Record, done: Round, it: Iteration, stored: list[StoredMeasurement]
+) -> tuple[Phase, Samples] | None:
+    """Phase and merged samples that the round was decided on."""
+    last = next((m for m in stored if m.seq == it.measurement and m.samples is not None), None)
+    phase = next((p for p in _PHASES if last is not None and last.kind == p), None)
+    if phase is None:
+        return None
+    since = max(
+        (
+            t["seq"]
+            for t in record.transitions
+            if t["round"] == done.round and t["outcome"] in _REPAIRED
+        ),
+        default=0,
+    )
+    parts = [m.samples for m in stored if m.kind == phase and m.seq > since and m.samples]
+    return (phase, merge(parts)) if parts else None
+
+
+def _is_verified(stored: list[StoredMeasurement]) -> bool:
+    """The latest verification counts; earlier ones may be of candidates that were repaired."""
+    checks = [m.verification for m in stored if m.verification is not None]
+    return bool(checks) and checks[-1].passed
+
+
+def _seconds(record: Record, it: Iteration, samples: Samples, contestant: str) -> Findings:
+    """The time of record is what its samples say."""
+    try:
+        measured = stats.block_seconds(samples, contestant)
+    except ValueError as exc:
+        measured, text = math.nan, f"no samples of the {contestant}: {exc}"
+    else:
+        text = f"{it.seconds!r} s are claimed, its samples say {measured!r} s"
+    if not math.isclose(measured, it.seconds, rel_tol=_SAME):
+        where = f"iterations {it.number} ({it.name})"
+        yield record.problem("time-unsupported", where, text, cure=_CURE)
+
+
+def _figures(record: Record, done: Round, it: Iteration) -> Findings:
+    """TFLOPS and ratio follow from time and estimate."""
+    tflops = record.session.task.tflops(it.seconds)
+    ratio = None if it.estimate is None else it.estimate.ratio
+    for name, claimed, computed in (
+        ("tflops", done.tflops, tflops),
+        ("ratio", done.ratio, ratio),
+    ):
+        if (
+            claimed is None
+            or computed is None
+            or not math.isclose(claimed, computed, rel_tol=_SAME)
+        ):
+            text = f"{name} {claimed!r} is claimed, {computed!r} follows from what was measured"
+            yield record.problem(f"{name}-unsupported", f"rounds {done.round}", text, cure=_CURE)
+
+
+def _close(stored: Estimate, computed: Estimate) -> bool:
+    return stored.pairs == computed.pairs and all(
+        math.isclose(getattr(stored, name), getattr(computed, name), rel_tol=_SAME)
+        for name in ("ratio", "low", "high")
+    )
+
+
+def _said(ruling: Ruling) -> str:
+    told = "nothing yet" if ruling.decision is None else str(ruling.decision)
+    return f"{told}: {ruling.reason}"

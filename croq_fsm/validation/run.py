@@ -1,0 +1,232 @@
+"""The whole audit: the rows of each session in one read transaction, then files and git."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from croq_fsm.domain.states import Status
+from croq_fsm.errors import CroqError, DatabaseDamaged, UsageError
+from croq_fsm.root import Root, is_locked
+from croq_fsm.storage import auditing, expected, rebuild, setting_aside
+from croq_fsm.storage.auditing import Auditor
+from croq_fsm.storage.expected import Expected
+from croq_fsm.storage.setting_aside import Cleaned
+from croq_fsm.validation import (
+    chain,
+    commits,
+    disk,
+    effects,
+    evidence,
+    novelty,
+    numbering,
+    record,
+    sources,
+    sums,
+)
+from croq_fsm.validation.problems import Problem, Report
+from croq_fsm.validation.record import Record
+
+#: Looks at files that a running daemon may be writing at this moment.
+_LOOKS: Final = 3
+_PAUSE_S: Final = 0.5
+#: What a row that this program did not write can raise when it is read as a value.
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
+
+_CURE_DANGLING: Final = "restore a backup from <state>/backups"
+
+Trailers = Callable[[str], dict[str, str]]
+
+
+@dataclass
+class _Audit:
+    """What one reading of the database gave.
+
+    Attributes:
+        problems: Findings so far.
+        files: What has to lie on the disk, of all sessions.
+        dsls: DSL by session.
+        seqs: Where each session stood.
+        pending: Paths that open promises will still write.
+        cleaned: What ``clean`` did.
+        set_aside: Sessions that ``clean`` found broken and put out of use.
+        wanted: Sessions that were asked for.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    files: list[Expected] = field(default_factory=list)
+    dsls: dict[str, str] = field(default_factory=dict)
+    seqs: dict[str, int] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    cleaned: Cleaned = field(default_factory=Cleaned)
+    set_aside: set[str] = field(default_factory=set)
+    wanted: list[str] = field(default_factory=list)
+
+
+def validate(
+    root: Root, session: str | None = None, dsl: str | None = None, trailers: Trailers | None = None
+) -> Report:
+    """Audit a root, or one session of it.
+
+    Args:
+        root: The root.
+        session: Id of a session, or a unique beginning of one; None means all.
+        dsl: Only sessions of this DSL; None means all.
+        trailers: Commits of a session by trailer; None asks git.
+
+    Raises:
+        UsageError: No such session.
+        ForeignSchema, DatabaseDamaged: The database cannot be audited.
+    """
+    if not root.database.exists():
+        if session is not None:
+            raise UsageError(f"no database at {root.database}, so no session {session!r}")
+        found = disk.orphans(root.path, (), dsl)
+        return Report(root=str(root.path), sessions=(), problems=tuple(found))
+    asked = trailers or commits.reader(root)
+    audit, on_disk = _look(root, session, dsl, asked)
+    for _ in range(_LOOKS - 1):
+        if not is_locked(root) or all(p.severity == "warning" for p in on_disk):
+            break
+        time.sleep(_PAUSE_S)
+        audit, on_disk = _look(root, session, dsl, asked)
+    if is_locked(root) and _moved(root, audit):
+        why = "a daemon was writing while it was read; look again later"
+        on_disk = [p.as_warning(why) for p in on_disk]
+    problems = [_tamed(p, audit.set_aside) for p in (*audit.problems, *on_disk)]
+    return Report(root=str(root.path), sessions=tuple(audit.wanted), problems=tuple(problems))
+
+
+def _look(
+    root: Root, session: str | None, dsl: str | None, trailers: Trailers
+) -> tuple[_Audit, list[Problem]]:
+    """Read the database, then the disk."""
+    audit = _read(root, session, dsl, (trailers, is_locked(root)))
+    return audit, list(_disk(root, audit, dsl if session is None else "-"))
+
+
+def _read(root: Root, session: str | None, dsl: str | None, means: tuple[Trailers, bool]) -> _Audit:
+    audit = _Audit()
+    with auditing.opened(root.database) as auditor:
+        damage = auditor.damage()
+        if damage:
+            raise DatabaseDamaged(
+                f"{root.database} fails its integrity check: {damage[0]}; copy a backup from "
+                f"{root.state / 'backups'} to its place"
+            )
+        for text in auditor.dangling():
+            audit.problems.append(
+                Problem(kind="dangling-row", where="database", text=text, cure=_CURE_DANGLING)
+            )
+        audit.cleaned = setting_aside.cleaned(auditor)
+        chosen = None if session is None else auditor.session(session).id
+        for session_id in auditor.session_ids():
+            _session(auditor, audit, session_id, (root, chosen, dsl, *means))
+    return audit
+
+
+def _session(
+    auditor: Auditor,
+    audit: _Audit,
+    session_id: str,
+    means: tuple[Root, str | None, str | None, Trailers, bool],
+) -> None:
+    """Audit one session, or only learn which files it owns."""
+    root, chosen, dsl, trailers, running = means
+    try:
+        loaded = record.load(auditor, session_id)
+        rebuilt = rebuild.rebuild(auditor, loaded.session, loaded.layout)
+        audit.files += expected.of_session(auditor, loaded.session)
+    except _UNREADABLE as exc:
+        if chosen in (None, session_id):
+            audit.wanted.append(session_id)
+            audit.problems.append(_unreadable(session_id, exc))
+        return
+    here = loaded.session
+    audit.dsls[session_id], audit.seqs[session_id] = here.task.dsl, here.seq
+    audit.pending |= {path for i in loaded.intents for path in i.paths}
+    if session_id in audit.cleaned.broken and here.status is Status.ENDED:
+        audit.set_aside.add(session_id)
+    if chosen not in (None, session_id) or dsl not in (None, here.task.dsl):
+        return
+    audit.wanted.append(session_id)
+    audit.problems += _rows(loaded, rebuilt, root)
+    if not running and not _given_up(loaded):
+        audit.problems += effects.open_promises(loaded)
+    audit.problems += _guarded(lambda: effects.commits(loaded, trailers), loaded)
+
+
+def _rows(loaded: Record, rebuilt: rebuild.Rebuilt, root: Root) -> Iterator[Problem]:
+    """All checks of rows; one that stumbles over a row reports it and lets the others go on."""
+    for check in (
+        lambda: chain.check(loaded),
+        lambda: numbering.check(loaded),
+        lambda: sums.check(loaded, rebuilt),
+        lambda: evidence.check(loaded),
+        lambda: novelty.check(loaded),
+        lambda: sources.check(loaded, root.path),
+    ):
+        yield from _guarded(check, loaded)
+
+
+def _guarded(check: Callable[[], Iterator[Problem]], loaded: Record) -> Iterator[Problem]:
+    try:
+        yield from check()
+    except _UNREADABLE as exc:
+        yield _unreadable(loaded.session.id, exc, loaded.session.task.dsl)
+    except CroqError as exc:
+        yield loaded.problem(
+            "git-unreadable", "git", str(exc), cure="mend the repository: git fsck"
+        )
+
+
+def _unreadable(session_id: str, exc: Exception, dsl: str = "") -> Problem:
+    return Problem(
+        kind="unreadable-row",
+        dsl=dsl,
+        session=session_id,
+        where=f"session {session_id}",
+        text=f"a row cannot be read: {type(exc).__name__}: {str(exc).splitlines()[0]}",
+        cure=record.CURE_ROWS,
+    )
+
+
+def _given_up(loaded: Record) -> bool:
+    """Whether the user put the session out of use; nobody waits for its effects."""
+    session = loaded.session
+    return session.status is Status.ENDED and not session.state.is_final
+
+
+def _disk(root: Root, audit: _Audit, orphans_of: str | None) -> Iterator[Problem]:
+    """Files of the sessions that were asked for, as far as no other session owns them now.
+
+    Args:
+        root: The root.
+        audit: What the database says.
+        orphans_of: DSL whose ownerless checkpoints are reported; None means all, "-" none.
+    """
+    owned = expected.owned(audit.files)
+    wanted = [f for f in owned.values() if f.session_id in audit.wanted]
+    for problem in disk.check(root.path, wanted, audit.dsls, audit.cleaned.paths):
+        pending = problem.path in audit.pending
+        yield problem.as_warning("it is promised and not written yet") if pending else problem
+    if orphans_of != "-":
+        yield from disk.orphans(root.path, owned.keys() | audit.pending, orphans_of)
+
+
+def _moved(root: Root, audit: _Audit) -> bool:
+    """Whether a session went on since its rows were read, or is about to write."""
+    if audit.pending:
+        return True
+    with auditing.opened(root.database) as auditor:
+        return any(auditor.session(i).seq != seq for i, seq in audit.seqs.items())
+
+
+def _tamed(problem: Problem, set_aside: set[str]) -> Problem:
+    """A broken session that was set aside harms nobody any more."""
+    if problem.session in set_aside and problem.severity == "problem":
+        return problem.as_warning("the session was set aside by 'croq-fsm clean'")
+    return problem
