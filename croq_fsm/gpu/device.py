@@ -72,7 +72,9 @@ _LIMITS: Final = (
 _REGISTERS_PER_THREAD: Final = 255
 
 
-def query_smi(runner: Runner, nvidia_smi: Path, cwd: Path, deadline_s: float) -> list[dict[str, str]]:
+def query_smi(
+    runner: Runner, nvidia_smi: Path, cwd: Path, deadline_s: float
+) -> list[dict[str, str]]:
     """One row per device; a value that the driver does not give is absent.
 
     Raises:
@@ -113,7 +115,9 @@ def make_device(info: Mapping[str, object], row: Mapping[str, str]) -> Device:
     if limits:
         limits["registers_per_thread"] = _REGISTERS_PER_THREAD
     peaks = peaks_of(name)
-    facts = {key.replace(".", "_"): value for key, value in row.items() if key not in {"name", "uuid"}}
+    facts = {
+        key.replace(".", "_"): value for key, value in row.items() if key not in {"name", "uuid"}
+    }
     clock = _number(info.get("max_sm_mhz")) or _number(row.get("clocks.max.sm"))
     return Device(
         key=gpu_key(f"sm{capability}", name),
@@ -131,7 +135,9 @@ def peaks_of(name: str) -> Peaks | None:
     return next((peaks for word, peaks in _DATA_SHEET if word in name), None)
 
 
-def _flops(peaks: Peaks | None, sms: int | None, mhz: float | None, capability: str) -> float | None:
+def _flops(
+    peaks: Peaks | None, sms: int | None, mhz: float | None, capability: str
+) -> float | None:
     """The larger of the data sheet and what the units could do at the highest clock.
 
     A data sheet states the boost clock under load; a short kernel on a cool chip may run at the

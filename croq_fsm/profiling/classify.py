@@ -24,6 +24,8 @@ _CONFLICTS: Final = 1e6
 _TOP_STALLS: Final = 3
 _REMARKS: Final = {
     "C7510": "WGMMAs are serialised because the kernel calls a function",
+    "C7514": "WGMMAs are serialised: their accumulators are read before a wait",
+    "C7517": "warpgroup.wait was injected; WGMMAs end earlier than the text says",
     "C7519": "warpgroup.arrive was injected; harmless by itself",
     "C7520": "WGMMAs are serialised: their registers are touched while they run",
     "C7602": "there are not enough registers for a WGMMA",
@@ -82,7 +84,11 @@ def _decide(
         return _decide_half(compute or memory)
     if compute.value >= _BUSY and memory.value >= _BUSY and _gap(compute, memory) < _BUSY / 3:
         text = f"{compute} and {memory} are both busy"
-        return Bottleneck.MIXED, "high" if min(compute.value, memory.value) >= _SATURATED else "medium", text
+        return (
+            Bottleneck.MIXED,
+            "high" if min(compute.value, memory.value) >= _SATURATED else "medium",
+            text,
+        )
     return _decide_one(compute, memory, serialised=_is_serialised(remarks))
 
 
@@ -90,7 +96,9 @@ def _decide_one(
     compute: _Share, memory: _Share, *, serialised: bool
 ) -> tuple[Bottleneck, Confidence, str]:
     leader, kind = (
-        (compute, Bottleneck.COMPUTE) if compute.value >= memory.value else (memory, Bottleneck.MEMORY)
+        (compute, Bottleneck.COMPUTE)
+        if compute.value >= memory.value
+        else (memory, Bottleneck.MEMORY)
     )
     if leader.value >= _SATURATED:
         return kind, "high" if leader.value >= _FULL else "medium", f"{leader} is close to its roof"
@@ -129,7 +137,9 @@ def _gap(a: _Share, b: _Share) -> float:
 
 
 def _is_serialised(remarks: Sequence[str]) -> bool:
-    return any(code in remark for remark in remarks for code in ("C7510", "C7520"))
+    return any(
+        word in remark for remark in remarks for word in ("C7510", "C7514", "C7520", "serialized")
+    )
 
 
 def _busy_units(counters: Mapping[str, float]) -> Iterator[str]:

@@ -27,8 +27,8 @@ from croq_fsm.toolchain.process import Command, Completed, Ending, Runner
 _WARM_LAUNCHES: Final = 2
 _PERMISSION: Final = re.compile(r"ERR_NVGPUCTRPERM|permission to access .*counters", re.IGNORECASE)
 _TAKEN: Final = re.compile(
-    r"another (?:instance|tool|profiler)|already (?:in use|being profiled)|LibraryBusy|ResourceUnavailable"
-    r"|(?:create|open|acquire)\w* lock file",
+    r"another (?:instance|tool|profiler)|already (?:in use|being profiled)"
+    r"|LibraryBusy|ResourceUnavailable|(?:create|open|acquire)\w* lock file",
     re.IGNORECASE,
 )
 _NOTHING: Final = re.compile(r"No kernels were profiled", re.IGNORECASE)
@@ -194,9 +194,13 @@ def failure(completed: Completed) -> Exception:
     if _TAKEN.search(text):
         return Contended(f"another profiler is at work: {_last_error(text)}")
     if completed.ending is Ending.DEADLINE:
-        return CandidateHung(f"the kernel did not end under the profiler ({completed.seconds:.0f} s)", log=text)
+        return CandidateHung(
+            f"the kernel did not end under the profiler ({completed.seconds:.0f} s)", log=text
+        )
     if _PROGRAM_FAILED.search(text):
-        return CandidateCrashed(f"the program failed under the profiler: {_last_error(text)}", log=text)
+        return CandidateCrashed(
+            f"the program failed under the profiler: {_last_error(text)}", log=text
+        )
     if _NOTHING.search(text):
         return EnvironmentMissing("the profiler saw no launch of the candidate's kernel")
     return EnvironmentMissing(f"the profiler failed: {_last_error(text)}")

@@ -82,7 +82,7 @@ _UNINTERESTING: Final = re.compile(
     r"^(?:device__|profiler__|nvlink|numa|thread_id|sm__ops_path|breakdown:|group:|pmsampling:"
     r"|launch__(?:context|device|stream|uses|function|cluster_sched|tpc|persist|stack)"
     r"|(?:FBSP|FE_B|GPC_[AB]|LTS|SM_[A-C]|SYS)\.)|peak_sustained$|peak_sustained_elapsed\.per_second$"
-    r"|\.(?:min|max)(?:\.|$)|\.sum\.p|max_rate$"
+    r"|\.(?:min|max)(?:\.|$)|\.sum\.p(?:ct|eak)|max_rate$"
 )
 _PREFIXES: Final = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SCALED: Final = re.compile(r"^(?P<prefix>[KMGT]?)(?P<unit>byte|hz)(?P<per>/.*)?$")

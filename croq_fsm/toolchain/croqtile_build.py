@@ -79,6 +79,7 @@ class Builder:
         self,
         runner: Runner,
         config: Config,
+        *,
         tools: Tools,
         probe: Probe,
         cache: BuildCache,

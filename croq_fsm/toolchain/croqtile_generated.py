@@ -124,7 +124,9 @@ def glue(task: Task) -> str:
 
 
 def host_identity(text: str) -> str:
-    """The text without comments, positions and blank lines: what, with the machine code, must
-    be equal for two candidates to be the same. Host text counts, for it sets up tensor maps
-    and the launch."""
+    """The text without comments, positions and blank lines.
+
+    With the machine code it must be equal for two candidates to be the same. Host text counts,
+    for it sets up tensor maps and the launch.
+    """
     return normalise(_HOST_CHECK.sub("", text))

@@ -28,7 +28,7 @@ _REGISTER_STEP, _REGISTER_MIN, _REGISTER_MAX = 8, 24, 256
 _FOREACH_OF_TILES: Final = re.compile(r"\bforeach\b[^{]*\{[^}]*\}\s*in\s*\[[^\]]*\bNUM_SMS\b")
 _FORBIDDEN: Final = {
     r"\bcudaMallocManaged\b": "managed memory can hang the device",
-    r"\bcudaStream\w+|\bcudaEvent\w+|\bcudaGraph\w+": "streams, events and graphs are the harness's",
+    r"\bcudaStream\w+|\bcudaEvent\w+|\bcudaGraph\w+": "streams and events are the harness's",
     r"\bstd::(?:thread|async|jthread)\b|\bpthread_\w+|\bfork\s*\(": "a kernel needs no host thread",
     r"\b(?:cublas|cudnn|cusparse)\w*|\bcutlass::(?:gemm|conv)\b": "library calls are not tuning",
     r"\b(?:dlopen|system|popen|getenv|fopen|syscall)\s*\(": "a kernel needs nothing of the system",
@@ -155,8 +155,9 @@ def _register_trade(kernel: KernelText) -> Iterator[str]:
     low, high = values.get("dec"), values.get("inc")
     if consumers and groups and low and high:
         total = high * len(consumers) + low * (groups[1] - len(consumers))
-        if total * _WARPGROUP_THREADS > _REGISTERS_PER_SM:
-            yield f"setmaxnreg asks for {total * _WARPGROUP_THREADS} registers of 65536: it would hang"
+        asked = total * _WARPGROUP_THREADS
+        if asked > _REGISTERS_PER_SM:
+            yield f"setmaxnreg asks for {asked} registers of {_REGISTERS_PER_SM}: it would hang"
 
 
 def _coverage(kernel: KernelText) -> Iterator[str]:

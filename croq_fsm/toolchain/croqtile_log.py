@@ -45,7 +45,7 @@ class PtxasReport:
     Attributes:
         resources: ``registers``, ``spill_bytes``, ``stack_bytes``, ``smem_static``,
             ``barriers``: the largest over all kernels.
-        remarks: ``C7519 ×3: text`` for each kind of remark, without positions.
+        remarks: ``C7519 x3: text`` for each kind of remark, without positions.
     """
 
     resources: dict[str, int]
@@ -105,12 +105,16 @@ def _remarks(log: str) -> tuple[str, ...]:
     for match in _REMARK.finditer(log):
         key = (match[1], _IN_FUNCTION.sub("", match[2]).strip())
         counts[key] = counts.get(key, 0) + 1
-    return tuple(f"{code} ×{count}: {text}" for (code, text), count in sorted(counts.items()))
+    return tuple(f"{code} x{count}: {text}" for (code, text), count in sorted(counts.items()))
 
 
 def _first_error(log: str) -> str:
     """The first line that speaks of an error, without its path."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"\berror\b|fatal|undefined|assert", line, re.I)]
+    telling = [
+        line
+        for line in lines
+        if re.search(r"\berror\b|fatal|undefined|assert", line, re.IGNORECASE)
+    ]
     chosen = (telling or lines[-1:] or ["no output"])[0]
     return re.sub(r"^(?:/[^\s:(]+/)", "", chosen)[:_MAX_MESSAGE]

@@ -127,11 +127,9 @@ def _version(home: Path | None) -> str:
     """``VERSION.txt`` and, from a git checkout, the commit."""
     if home is None:
         return ""
-    parts = []
-    for path in (home / "VERSION.txt", _head(home)):
-        if path is not None and path.is_file():
-            parts.append(path.read_text(errors="replace").strip()[:40])
-    return " ".join(parts)
+    paths = (home / "VERSION.txt", _head(home))
+    texts = [p.read_text(errors="replace").strip() for p in paths if p is not None and p.is_file()]
+    return " ".join(text[:40] for text in texts)
 
 
 def _head(home: Path) -> Path | None:
