@@ -23,6 +23,17 @@ from croq_fsm.storage.reading import Reader
 
 
 @dataclass(frozen=True)
+class Stand:
+    """Where a session stands, in plain words, so that a damaged row can be named and set aside."""
+
+    id: str
+    dsl: str
+    seq: int
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class StoredIdea:
     """An idea as it was taken, with the number of the transition that took it."""
 
@@ -83,10 +94,13 @@ class Auditor(Reader):
         found = self._connection.execute(text("PRAGMA foreign_key_check"))
         return [f"{row[0]} row {row[1]} points into {row[2]}" for row in found]
 
-    def session_ids(self) -> list[str]:
+    def stands(self) -> list[Stand]:
         """All sessions, oldest first; also those whose rows cannot be read as values."""
-        query = select(schema.sessions.c.id).order_by(schema.sessions.c.id)
-        return [str(row["id"]) for row in self._all(query)]
+        table = schema.sessions
+        query = select(
+            table.c.id, table.c.dsl, table.c.seq, table.c.status, table.c.reason
+        ).order_by(table.c.id)
+        return [Stand(**row) for row in self._all(query)]
 
     def ideas(self, session_id: str) -> list[StoredIdea]:
         """All ideas, in the order of their rounds."""

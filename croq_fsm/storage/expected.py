@@ -6,6 +6,7 @@ session's own history does not suffer by that: it is in the database and in git.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,12 @@ def cache_reader(folder: Path) -> Callable[[str], bytes]:
         return path.read_bytes()
 
     return read
+
+
+def hash_of(path: Path) -> str:
+    """Hex SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _times(reader: Reader, session: Session) -> dict[int, int]:

@@ -6,7 +6,6 @@ away is then not reported as lost, however long its copy in the trash is kept.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, and_, insert, update
 
-from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Status
 from croq_fsm.errors import StaleSession
 from croq_fsm.storage import rows, schema
-from croq_fsm.storage.auditing import Auditor
+from croq_fsm.storage.auditing import Auditor, Stand
 
 CLEANED: Final = "cleaned"
 RESTORED: Final = "restored"
@@ -29,16 +27,18 @@ class Aside:
     """What is done to one session.
 
     Attributes:
-        session: The session as it was read.
-        reason: Why; becomes the reason of its end unless it has ended already.
-        broken: Whether ``validate`` found it broken.
+        stand: Where the session stood when it was read.
+        reason: Why; becomes the reason of its end.
         paths: Files of it that are moved away.
+        ends: Whether the session is put out of use, or only files of it are moved.
+        broken: Whether its record was found broken.
     """
 
-    session: Session
+    stand: Stand
     reason: str
-    broken: bool
     paths: tuple[str, ...]
+    ends: bool
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,28 +46,38 @@ class Cleaned:
     """What the cleanings so far add up to.
 
     Attributes:
-        paths: Files that were moved away and not brought back.
+        moved: Session, step at which it stood, and path of each file that was moved away and
+            not brought back.
         broken: Sessions that were found broken and put out of use.
     """
 
-    paths: frozenset[str] = frozenset()
+    moved: frozenset[tuple[str, int, str]] = frozenset()
     broken: frozenset[str] = frozenset()
+
+    def excused(self, seqs: dict[str, int]) -> frozenset[tuple[str, str]]:
+        """Sessions and paths that may be missing, because the session has not gone on since.
+
+        Args:
+            seqs: Step at which each session stands now.
+        """
+        return frozenset((s, path) for s, seq, path in self.moved if seqs.get(s) == seq)
 
 
 def cleaned(auditor: Auditor) -> Cleaned:
     """Replay the notes."""
-    paths: dict[tuple[str, str], set[str]] = {}
+    moved: dict[tuple[str, str], set[tuple[str, int, str]]] = {}
     broken: dict[tuple[str, str], bool] = {}
     for note in auditor.notes(CLEANED, RESTORED):
         key = (note.session_id, str(note.content["stamp"]))
         if note.kind == RESTORED:
-            paths.pop(key, None)
+            moved.pop(key, None)
             broken.pop(key, None)
         else:
-            paths[key] = set(note.content["paths"])
+            seq = int(note.content["seq"])
+            moved[key] = {(note.session_id, seq, str(path)) for path in note.content["paths"]}
             broken[key] = bool(note.content["broken"])
     return Cleaned(
-        paths=frozenset(path for group in paths.values() for path in group),
+        moved=frozenset(entry for group in moved.values() for entry in group),
         broken=frozenset(session for (session, _), is_broken in broken.items() if is_broken),
     )
 
@@ -83,59 +93,53 @@ def set_aside(engine: Engine, stamp: str, aside: Sequence[Aside], at: int) -> No
     """
     with engine.begin() as connection:
         for entry in aside:
-            if entry.session.status is not Status.ENDED:
-                _set(connection, entry.session, Status.ENDED, entry.reason)
+            if entry.ends and entry.stand.status != Status.ENDED.name:
+                _set(connection, entry.stand, Status.ENDED.name, entry.reason)
             content = {
                 "stamp": stamp,
                 "reason": entry.reason,
                 "broken": entry.broken,
                 "paths": entry.paths,
-                "status": entry.session.status.name,
-                "former_reason": entry.session.reason,
+                "seq": entry.stand.seq,
+                "status": entry.stand.status,
+                "former_reason": entry.stand.reason,
             }
-            _note(connection, entry.session.id, CLEANED, content, at)
+            _note(connection, entry.stand.id, CLEANED, content, at)
 
 
-def bring_back(engine: Engine, stamp: str, sessions: Sequence[Session], at: int) -> list[str]:
+def bring_back(engine: Engine, stamp: str, at: int) -> list[str]:
     """Undo ``set_aside`` for the sessions that nothing has happened to since.
 
     Returns:
         Ids of the sessions that are as they were before.
     """
-    restored = []
     with engine.begin() as connection:
-        notes = {
-            note.session_id: note.content
-            for note in Auditor(connection).notes(CLEANED)
-            if note.content["stamp"] == stamp
-        }
-        for session in sessions:
-            content = notes.get(session.id)
-            if content is None:
-                continue
-            status = Status[content["status"]]
-            if session.status is Status.ENDED and session.reason == content["reason"]:
-                _set(connection, session, status, content["former_reason"])
-            _note(connection, session.id, RESTORED, {"stamp": stamp}, at)
-            restored.append(session.id)
-    return restored
+        auditor = Auditor(connection)
+        notes = [note for note in auditor.notes(CLEANED) if note.content["stamp"] == stamp]
+        stands = {stand.id: stand for stand in auditor.stands()}
+        for note in notes:
+            stand = stands[note.session_id]
+            if stand.status == Status.ENDED.name and stand.reason == note.content["reason"]:
+                _set(connection, stand, note.content["status"], note.content["former_reason"])
+            _note(connection, stand.id, RESTORED, {"stamp": stamp}, at)
+    return [note.session_id for note in notes]
 
 
-def _set(connection: Connection, session: Session, status: Status, reason: str) -> None:
+def _set(connection: Connection, stand: Stand, status: str, reason: str) -> None:
     table = schema.sessions
     done = connection.execute(
         update(table)
         .where(
             and_(
-                table.c.id == session.id,
-                table.c.seq == session.seq,
-                table.c.status == session.status.name,
+                table.c.id == stand.id,
+                table.c.seq == stand.seq,
+                table.c.status == stand.status,
             )
         )
-        .values(status=status.name, reason=reason)
+        .values(status=status, reason=reason)
     )
     if done.rowcount != 1:
-        raise StaleSession(f"session {session.id} moved on while it was being cleaned")
+        raise StaleSession(f"session {stand.id} moved on while it was being cleaned")
 
 
 def _note(
@@ -146,7 +150,7 @@ def _note(
             id=uuid.uuid4().hex,
             session_id=session_id,
             kind=kind,
-            text=rows.dumps(json.loads(json.dumps(content))),
+            text=rows.dumps(content),
             created_at=at,
             taken_at=at,
         )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
-from croq_fsm.domain.source import sha256
-from croq_fsm.storage.expected import Expected
+from croq_fsm.storage.expected import Expected, hash_of
 from croq_fsm.validation.problems import Problem
 
 _CURE: Final = "croq-fsm rebuild"
@@ -16,7 +15,10 @@ _REPLACEABLE: Final = ("binary",)
 
 
 def check(
-    root: Path, files: Iterable[Expected], dsls: dict[str, str], absent: frozenset[str]
+    root: Path,
+    files: Iterable[Expected],
+    dsls: dict[str, str],
+    excused: frozenset[tuple[str, str]],
 ) -> Iterator[Problem]:
     """Look at each file.
 
@@ -24,11 +26,11 @@ def check(
         root: Top folder of the repository.
         files: What has to be there.
         dsls: DSL by session.
-        absent: Paths that the user cleaned away; they may be missing.
+        excused: Sessions and paths that the user cleaned away; these may be missing.
     """
     for file in files:
         found = _look(root, file)
-        if found is None or (found[0] == "missing" and file.path in absent):
+        if found is None or (found[0] == "missing" and _is_excused(file, excused)):
             continue
         what, text = found
         problem = Problem(
@@ -70,6 +72,12 @@ def symlink_on_the_way(root: Path, relative: str) -> Path | None:
     return None
 
 
+def _is_excused(file: Expected, excused: frozenset[tuple[str, str]]) -> bool:
+    """Whether the file, or a link on the way to it, was cleaned away."""
+    here = PurePosixPath(file.path)
+    return any((file.session_id, str(path)) in excused for path in (here, *here.parents))
+
+
 def _look(root: Path, file: Expected) -> tuple[str, str] | None:
     """(what is wrong, in words), or None."""
     if Path(file.path).is_absolute() or ".." in Path(file.path).parts:
@@ -81,12 +89,10 @@ def _look(root: Path, file: Expected) -> tuple[str, str] | None:
     if not path.is_file():
         return "missing", "the file is not there"
     try:
-        data = path.read_bytes() if path.stat().st_size == file.size else b""
+        same = path.stat().st_size == file.size and hash_of(path) == file.sha256
     except OSError as exc:
         return "unreadable", f"the file cannot be read: {exc}"
-    if sha256(data) != file.sha256:
-        return "differs", "its content is not what the database says"
-    return None
+    return None if same else ("differs", "its content is not what the database says")
 
 
 def _cure(what: str, file: Expected) -> str:

@@ -12,7 +12,7 @@ from croq_fsm.domain.states import Status
 from croq_fsm.errors import CroqError, DatabaseDamaged, UsageError
 from croq_fsm.root import Root, is_locked
 from croq_fsm.storage import auditing, expected, rebuild, setting_aside
-from croq_fsm.storage.auditing import Auditor
+from croq_fsm.storage.auditing import Auditor, Stand
 from croq_fsm.storage.expected import Expected
 from croq_fsm.storage.setting_aside import Cleaned
 from croq_fsm.validation import (
@@ -34,7 +34,7 @@ from croq_fsm.validation.record import Record
 _LOOKS: Final = 3
 _PAUSE_S: Final = 0.5
 #: What a row that this program did not write can raise when it is read as a value.
-_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
+UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
 
 _CURE_DANGLING: Final = "restore a backup from <state>/backups"
 
@@ -67,15 +67,21 @@ class _Audit:
 
 
 def validate(
-    root: Root, session: str | None = None, dsl: str | None = None, trailers: Trailers | None = None
+    root: Root,
+    session: str | None = None,
+    dsl: str | None = None,
+    trailers: Trailers | None = None,
+    *,
+    alone: bool = False,
 ) -> Report:
-    """Audit a root, or one session of it.
+    """_Audit a root, or one session of it.
 
     Args:
         root: The root.
         session: Id of a session, or a unique beginning of one; None means all.
         dsl: Only sessions of this DSL; None means all.
         trailers: Commits of a session by trailer; None asks git.
+        alone: Whether the caller holds the root's lock.
 
     Raises:
         UsageError: No such session.
@@ -87,13 +93,17 @@ def validate(
         found = disk.orphans(root.path, (), dsl)
         return Report(root=str(root.path), sessions=(), problems=tuple(found))
     asked = trailers or commits.reader(root)
-    audit, on_disk = _look(root, session, dsl, asked)
+
+    def running() -> bool:
+        return not alone and is_locked(root)
+
+    audit, on_disk = _look(root, session, dsl, (asked, running()))
     for _ in range(_LOOKS - 1):
-        if not is_locked(root) or all(p.severity == "warning" for p in on_disk):
+        if not running() or all(p.severity == "warning" for p in on_disk):
             break
         time.sleep(_PAUSE_S)
-        audit, on_disk = _look(root, session, dsl, asked)
-    if is_locked(root) and _moved(root, audit):
+        audit, on_disk = _look(root, session, dsl, (asked, running()))
+    if running() and _moved(root, audit):
         why = "a daemon was writing while it was read; look again later"
         on_disk = [p.as_warning(why) for p in on_disk]
     problems = [_tamed(p, audit.set_aside) for p in (*audit.problems, *on_disk)]
@@ -101,10 +111,10 @@ def validate(
 
 
 def _look(
-    root: Root, session: str | None, dsl: str | None, trailers: Trailers
+    root: Root, session: str | None, dsl: str | None, means: tuple[Trailers, bool]
 ) -> tuple[_Audit, list[Problem]]:
     """Read the database, then the disk."""
-    audit = _read(root, session, dsl, (trailers, is_locked(root)))
+    audit = _read(root, session, dsl, means)
     return audit, list(_disk(root, audit, dsl if session is None else "-"))
 
 
@@ -122,37 +132,49 @@ def _read(root: Root, session: str | None, dsl: str | None, means: tuple[Trailer
                 Problem(kind="dangling-row", where="database", text=text, cure=_CURE_DANGLING)
             )
         audit.cleaned = setting_aside.cleaned(auditor)
-        chosen = None if session is None else auditor.session(session).id
-        for session_id in auditor.session_ids():
-            _session(auditor, audit, session_id, (root, chosen, dsl, *means))
+        ended = {s.id for s in auditor.stands() if s.status == Status.ENDED.name}
+        audit.set_aside = set(audit.cleaned.broken & ended)
+        chosen = None if session is None else _chosen(auditor, session)
+        for stand in auditor.stands():
+            _session(auditor, audit, stand, (root, chosen, dsl, *means))
     return audit
+
+
+def _chosen(auditor: Auditor, session: str) -> str:
+    """The one session whose id begins so, damaged or not."""
+    ids = [s.id for s in auditor.stands() if s.id.startswith(session)]
+    if session in ids:
+        return session
+    if len(ids) != 1:
+        raise UsageError(
+            f"{session!r} names {len(ids)} sessions, must be one; 'croq-fsm status' lists them"
+        )
+    return ids[0]
 
 
 def _session(
     auditor: Auditor,
     audit: _Audit,
-    session_id: str,
+    stand: Stand,
     means: tuple[Root, str | None, str | None, Trailers, bool],
 ) -> None:
-    """Audit one session, or only learn which files it owns."""
+    """_Audit one session, or only learn which files it owns."""
     root, chosen, dsl, trailers, running = means
+    wanted = chosen in (None, stand.id) and dsl in (None, stand.dsl)
+    if wanted:
+        audit.wanted.append(stand.id)
     try:
-        loaded = record.load(auditor, session_id)
+        loaded = record.load(auditor, stand.id)
         rebuilt = rebuild.rebuild(auditor, loaded.session, loaded.layout)
         audit.files += expected.of_session(auditor, loaded.session)
-    except _UNREADABLE as exc:
-        if chosen in (None, session_id):
-            audit.wanted.append(session_id)
-            audit.problems.append(_unreadable(session_id, exc))
+    except UNREADABLE as exc:
+        if wanted:
+            audit.problems.append(_unreadable(stand.id, exc, stand.dsl))
         return
-    here = loaded.session
-    audit.dsls[session_id], audit.seqs[session_id] = here.task.dsl, here.seq
+    audit.dsls[stand.id], audit.seqs[stand.id] = stand.dsl, stand.seq
     audit.pending |= {path for i in loaded.intents for path in i.paths}
-    if session_id in audit.cleaned.broken and here.status is Status.ENDED:
-        audit.set_aside.add(session_id)
-    if chosen not in (None, session_id) or dsl not in (None, here.task.dsl):
+    if not wanted:
         return
-    audit.wanted.append(session_id)
     audit.problems += _rows(loaded, rebuilt, root)
     if not running and not _given_up(loaded):
         audit.problems += effects.open_promises(loaded)
@@ -175,7 +197,7 @@ def _rows(loaded: Record, rebuilt: rebuild.Rebuilt, root: Root) -> Iterator[Prob
 def _guarded(check: Callable[[], Iterator[Problem]], loaded: Record) -> Iterator[Problem]:
     try:
         yield from check()
-    except _UNREADABLE as exc:
+    except UNREADABLE as exc:
         yield _unreadable(loaded.session.id, exc, loaded.session.task.dsl)
     except CroqError as exc:
         yield loaded.problem(
@@ -183,7 +205,7 @@ def _guarded(check: Callable[[], Iterator[Problem]], loaded: Record) -> Iterator
         )
 
 
-def _unreadable(session_id: str, exc: Exception, dsl: str = "") -> Problem:
+def _unreadable(session_id: str, exc: Exception, dsl: str) -> Problem:
     return Problem(
         kind="unreadable-row",
         dsl=dsl,
@@ -210,7 +232,8 @@ def _disk(root: Root, audit: _Audit, orphans_of: str | None) -> Iterator[Problem
     """
     owned = expected.owned(audit.files)
     wanted = [f for f in owned.values() if f.session_id in audit.wanted]
-    for problem in disk.check(root.path, wanted, audit.dsls, audit.cleaned.paths):
+    excused = audit.cleaned.excused(audit.seqs)
+    for problem in disk.check(root.path, wanted, audit.dsls, excused):
         pending = problem.path in audit.pending
         yield problem.as_warning("it is promised and not written yet") if pending else problem
     if orphans_of != "-":
