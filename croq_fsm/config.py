@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from croq_fsm.errors import UsageError
 
@@ -117,8 +118,15 @@ class Git(Section):
     author: str = "croq_fsm <croq-fsm@localhost>"
 
 
-class Config(Section):
-    """The whole configuration. ``config/default.toml`` documents every key."""
+class Config(BaseSettings):
+    """The whole configuration. ``config/default.toml`` documents every key.
+
+    A variable such as ``CROQ_FSM_MEASURE__PAIRS`` overrides the file.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix="CROQ_FSM_", env_nested_delimiter="__"
+    )
 
     seed: int = 1
     ideator: str = "rules"
@@ -136,24 +144,36 @@ class Config(Section):
 
 
 def load(path: Path | None, overrides: dict[str, Any] | None = None) -> Config:
-    """Read a TOML file over the defaults, then apply dotted overrides.
+    """Defaults, then a TOML file, then the environment, then dotted overrides.
 
     Raises:
         UsageError: The file is missing, is no TOML, or holds unknown keys or bad values.
     """
     data: dict[str, Any] = _read(path) if path else {}
+    try:
+        _merge(data, EnvSettingsSource(Config)())
+    except SettingsError as exc:
+        raise UsageError(f"bad configuration in the environment: {exc}") from exc
     for dotted, value in (overrides or {}).items():
-        table = data
-        *parents, leaf = dotted.split(".")
-        for parent in parents:
-            table = table.setdefault(parent, {})
-        table[leaf] = value
+        nested = value
+        for key in reversed(dotted.split(".")):
+            nested = {key: nested}
+        _merge(data, nested)
     try:
         return Config.model_validate(data)
     except ValidationError as exc:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors()]
         where = f" in {path}" if path else ""
         raise UsageError(f"bad configuration{where}: " + "; ".join(lines)) from exc
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add ``more`` to ``into``, table by table; its values win."""
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
 
 
 def _read(path: Path) -> dict[str, Any]:
