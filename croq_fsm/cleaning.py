@@ -19,12 +19,11 @@ from sqlalchemy import Engine
 from croq_fsm.domain.states import Status
 from croq_fsm.root import Root, RootLock
 from croq_fsm.storage import auditing, expected, migrate, setting_aside, trash
-from croq_fsm.storage.auditing import Auditor, Stand
+from croq_fsm.storage.auditing import UNREADABLE, Auditor, Stand
 from croq_fsm.storage.engine import writer
 from croq_fsm.storage.setting_aside import Aside
 from croq_fsm.validation import Problem, validate
 from croq_fsm.validation.disk import symlink_on_the_way
-from croq_fsm.validation.run import UNREADABLE
 
 #: Temporary files of durable writes, as ``files.write`` names them.
 _TEMPORARY: Final = re.compile(r"^\..+\.\d+\.tmp$")
@@ -212,7 +211,7 @@ def opened(root: Root) -> Iterator[Cleaner]:
         root.prepare()
         stack.callback(RootLock(root, "clean").release)
         engine = None
-        if root.database.exists():
+        if root.database.exists() and root.database.stat().st_size:
             engine = writer(root.database)
             stack.callback(engine.dispose)
             migrate.upgrade(engine, root.database)

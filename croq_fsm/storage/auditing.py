@@ -6,11 +6,12 @@ Unlike the queries of the daemon these grow with the length of the history.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import and_, select, text
 
@@ -20,6 +21,13 @@ from croq_fsm.errors import UsageError
 from croq_fsm.storage import migrate, schema
 from croq_fsm.storage.engine import reader, translated
 from croq_fsm.storage.reading import Reader
+
+#: What a row that this program did not write can raise when it is read as a value.
+UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
+
+
+class NothingYet(UsageError):
+    """No session was ever made here."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +179,18 @@ def opened(path: Path) -> Iterator[Auditor]:
     """Audit a database in one read-only transaction; the file is never changed.
 
     Raises:
-        UsageError: There is no database, or it has to be brought up to date first.
+        NothingYet: There is no database, or nothing was ever committed to it.
+        UsageError: It has to be brought up to date first.
         ForeignSchema: It is newer than this program, or another program's.
         DatabaseDamaged: It is no whole SQLite database.
     """
+    if not path.exists() or path.stat().st_size == 0:
+        raise NothingYet(f"no database at {path}; start a session first, or name its --root")
     engine = reader(path)
     try:
         current = migrate.current_revision(engine)
+        if current is None:
+            raise NothingYet(f"nothing was committed to {path} yet; start a session first")
         migrate.refuse_newer(current, path)
         if current != migrate.head_revision():
             raise UsageError(

@@ -144,6 +144,8 @@ def _check_identity(connection: Connection, path: Path, *, fresh: bool) -> None:
     if fresh:
         return
     found = connection.execute(text("PRAGMA application_id")).scalar_one()
+    if found == 0 and _is_empty(connection):
+        return  # a first start was killed before its migration was committed
     if found != APPLICATION_ID:
         raise ForeignSchema(
             f"{path} is an SQLite database of another program (application id {found:#x}); "
@@ -152,6 +154,10 @@ def _check_identity(connection: Connection, path: Path, *, fresh: bool) -> None:
     verdict = connection.execute(text("PRAGMA quick_check(1)")).scalar_one()
     if verdict != "ok":
         raise DatabaseDamaged(_damaged_text(path, str(verdict)))
+
+
+def _is_empty(connection: Connection) -> bool:
+    return not connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar_one()
 
 
 def _damaged_text(path: Path, what: str) -> str:
@@ -166,11 +172,16 @@ def _damaged_text(path: Path, what: str) -> str:
 def _check_file_system(path: Path) -> None:
     """WAL needs shared memory on one host; network mounts corrupt it sooner or later."""
     kind = file_system_of(path.parent)
-    if kind.startswith(_NETWORK_FS):
+    if is_network(kind):
         raise UsageError(
             f"{path.parent} lies on a network or user-space file system ({kind}); "
             "SQLite would corrupt there. Set storage.state_dir to a folder on a local disk"
         )
+
+
+def is_network(kind: str) -> bool:
+    """Whether a type of file system is one on which SQLite would be damaged."""
+    return kind.startswith(_NETWORK_FS)
 
 
 def file_system_of(folder: Path) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croq_fsm.storage import expected, files
-from croq_fsm.storage.auditing import Auditor
+from croq_fsm.storage.auditing import UNREADABLE, Auditor
 from croq_fsm.storage.expected import Expected
 
 
@@ -20,12 +20,14 @@ class Restored:
         unchanged: How many held the right bytes already.
         lost: Files whose content the cache does not hold any more.
         overwritten: Files of this session that a later session of the same task owns now.
+        unreadable: Sessions whose rows cannot be read.
     """
 
     written: tuple[str, ...]
     unchanged: int
     lost: tuple[str, ...]
     overwritten: tuple[str, ...]
+    unreadable: tuple[str, ...]
 
 
 def restore(
@@ -48,7 +50,7 @@ def restore(
     Raises:
         UsageError: A folder on the way is a symbolic link, or a path leaves the root.
     """
-    every = [f for s in reversed(auditor.sessions()) for f in expected.of_session(auditor, s)]
+    every, unreadable = _every(auditor)
     owned = expected.owned(every)
     mine = [f for f in every if session_id in (None, f.session_id)]
     written, unchanged, lost = [], 0, []
@@ -64,7 +66,19 @@ def restore(
             files.write(root, file.path, data, mode=file.mode)
         written.append(file.path)
     others = () if session_id is None else (f.path for f in mine if owned[f.path] is not f)
-    return Restored(tuple(written), unchanged, tuple(lost), tuple(others))
+    return Restored(tuple(written), unchanged, tuple(lost), tuple(others), unreadable)
+
+
+def _every(auditor: Auditor) -> tuple[list[Expected], tuple[str, ...]]:
+    """All files of all sessions, and the sessions that cannot be read."""
+    found: list[Expected] = []
+    unreadable = []
+    for stand in auditor.stands():
+        try:
+            found += expected.of_session(auditor, auditor.session(stand.id))
+        except UNREADABLE:
+            unreadable.append(stand.id)
+    return found, tuple(unreadable)
 
 
 def _is_right(root: Path, file: Expected) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,7 +11,7 @@ from croq_fsm.domain.states import Status
 from croq_fsm.errors import CroqError, DatabaseDamaged, UsageError
 from croq_fsm.root import Root, is_locked
 from croq_fsm.storage import auditing, expected, rebuild, setting_aside
-from croq_fsm.storage.auditing import Auditor, Stand
+from croq_fsm.storage.auditing import UNREADABLE, Auditor, Stand
 from croq_fsm.storage.expected import Expected
 from croq_fsm.storage.setting_aside import Cleaned
 from croq_fsm.validation import (
@@ -33,9 +32,6 @@ from croq_fsm.validation.record import Record
 #: Looks at files that a running daemon may be writing at this moment.
 _LOOKS: Final = 3
 _PAUSE_S: Final = 0.5
-#: What a row that this program did not write can raise when it is read as a value.
-UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, zlib.error)
-
 _CURE_DANGLING: Final = "restore a backup from <state>/backups"
 
 Trailers = Callable[[str], dict[str, str]]
@@ -87,17 +83,18 @@ def validate(
         UsageError: No such session.
         ForeignSchema, DatabaseDamaged: The database cannot be audited.
     """
-    if not root.database.exists():
-        if session is not None:
-            raise UsageError(f"no database at {root.database}, so no session {session!r}")
-        found = disk.orphans(root.path, (), dsl)
-        return Report(root=str(root.path), sessions=(), problems=tuple(found))
     asked = trailers or commits.reader(root)
 
     def running() -> bool:
         return not alone and is_locked(root)
 
-    audit, on_disk = _look(root, session, dsl, (asked, running()))
+    try:
+        audit, on_disk = _look(root, session, dsl, (asked, running()))
+    except auditing.NothingYet:
+        if session is not None:
+            raise
+        found = disk.orphans(root.path, (), dsl)
+        return Report(root=str(root.path), sessions=(), problems=tuple(found))
     for _ in range(_LOOKS - 1):
         if not running() or all(p.severity == "warning" for p in on_disk):
             break
