@@ -192,7 +192,7 @@ class Cleaner:
             *(p for p in (top / "tuning").rglob(".*.tmp") if _TEMPORARY.match(p.name)),
             *(p for p in top.glob(f"{summaries}/.*.tmp") if _TEMPORARY.match(p.name)),
             *self.root.inbox.glob("*.tmp"),
-            *(p for p in self.root.work.glob("run-*") if p.is_dir() and not p.is_symlink()),
+            *self.root.leftovers(),
         ]
         for path in sorted(found):
             if path.is_relative_to(top):

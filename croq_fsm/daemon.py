@@ -6,7 +6,6 @@ This is the only module of ``croq_fsm`` that imports ``states``.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import threading
@@ -57,8 +56,6 @@ _log = structlog.get_logger(__name__)
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _INBOX_LOOK_S: Final = 0.5
-#: Private folders of children, as tempfile names them; what lasts has other names.
-_PRIVATE: Final = re.compile(r"^[a-z]+-[a-z0-9_]{8}$")
 
 #: Exit code of a session that failed, by the outcome that led there.
 _FAILED_CODES: Final = {
@@ -298,9 +295,8 @@ def _recover(daemon: Daemon) -> None:
     if daemon.git.remove_stale_lock():
         _log.warning("a stale index.lock was removed", root=str(daemon.root.path))
     inbox.discard_commands(daemon.root)
-    for leftover in daemon.root.work.iterdir():
-        if _PRIVATE.match(leftover.name) and leftover.is_dir() and not leftover.is_symlink():
-            shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in daemon.root.leftovers():
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _say_goodbye(daemon: Daemon, ending: str) -> None:

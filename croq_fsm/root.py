@@ -5,13 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from croq_fsm.config import Config, Storage
 from croq_fsm.errors import LockHeld, UsageError
+
+#: Private folders of children, as tempfile names them; what lasts has other names.
+_PRIVATE: Final = re.compile(r"^[a-z]+-[a-z0-9_]{8}$")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,14 @@ class Root:
     def lock(self) -> Path:
         """Lock of the one daemon."""
         return self.state / "lock"
+
+    def leftovers(self) -> list[Path]:
+        """Private folders of children; under the lock nobody uses them any more."""
+        return [
+            folder
+            for folder in sorted(self.work.glob("*"))
+            if _PRIVATE.match(folder.name) and folder.is_dir() and not folder.is_symlink()
+        ]
 
     def prepare(self) -> None:
         """Create the state folder, private and invisible to git."""
