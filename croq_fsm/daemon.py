@@ -154,12 +154,12 @@ class Daemon:
             between=self._between,
             observe=observe,
         )
-        with self._lease(workbench):
+        with self.lease(workbench):
             _check_device(session, workbench)
             return engine.run(session.id)
 
     @contextmanager
-    def _lease(self, workbench: Workbench) -> Iterator[None]:
+    def lease(self, workbench: Workbench) -> Iterator[None]:
         """Hold the device, when there is one; INIT says what is missing otherwise."""
         try:
             uuid_ = workbench.device().uuid

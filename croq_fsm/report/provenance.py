@@ -1,0 +1,102 @@
+"""Where the numbers come from and how to get them again: device, tools, files, commands."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from croq_fsm.domain.records import Iteration
+from croq_fsm.report import words
+from croq_fsm.report.facts import Facts
+
+Row = tuple[str, str]
+
+
+def measured(facts: Facts) -> list[Row]:
+    """Device, compilers, library, and how times were taken."""
+    session, settings = facts.session, facts.config.measure
+    build = facts.best.build if facts.best else None
+    compilers = build.compilers if build else {}
+    gain = (
+        f"a 99 % interval above {1 + settings.min_effect:.4f}, and confirmed in a fresh "
+        f"process over {settings.confirm_pairs} pairs"
+    )
+    return [
+        ("device", f"{session.device.name} ({session.device.key})" if session.device.key else ""),
+        ("identity", session.device.uuid),
+        *(("", f"{name}: {words.one_line(text)}") for name, text in session.device.facts.items()),
+        *(("compiler", f"{name} {words.one_line(text)}") for name, text in compilers.items()),
+        ("library", facts.library.name if facts.library else ""),
+        ("samples", _samples(facts)),
+        ("noise floor", "" if session.noise is None else f"{100 * session.noise:.2f} % (A/A test)"),
+        ("a gain is", gain),
+        ("seed", str(session.seed)),
+        ("configuration", f"sha256 {session.config_hash}"),
+    ]
+
+
+def files(facts: Facts) -> list[Row]:
+    """Where the best kernel and the records are, relative to the root."""
+    if facts.best is None:
+        return [("root", str(facts.root)), ("database", str(facts.standing.database))]
+    number = f"iter{facts.best.number:03d}"
+    layout = facts.layout
+    return [
+        ("root", str(facts.root)),
+        ("best kernel", _present(facts, _source(facts, facts.best))),
+        ("binary", _present(facts, layout.binary(facts.best.name))),
+        ("build script", _present(facts, layout.keyed("cmd", f"build_{number}.sh"))),
+        ("run script", _present(facts, layout.keyed("cmd", f"run_{number}.sh"))),
+        ("raw times", _present(facts, layout.keyed("perf", f"timing_{number}.txt"))),
+        ("results", _present(facts, layout.log("results.tsv"))),
+        ("rounds", _present(facts, layout.memory("rounds.md"))),
+        ("commit", facts.commit or "not committed"),
+        ("database", str(facts.standing.database)),
+    ]
+
+
+def reproduce(facts: Facts) -> list[str]:
+    """Commands that show the result again, and the hashes that they must meet."""
+    best = facts.best
+    if best is None or best.build is None or best.candidate is None:
+        return []
+    root, number = shlex.quote(str(facts.root)), f"iter{best.number:03d}"
+    commit = [f"git -C {root} show {facts.commit}"] if facts.commit else []
+    build = best.build
+    return [
+        f"croq-fsm run-iter {facts.session.id} {number} --root {root}",
+        *commit,
+        *(f"flags {' '.join(best.candidate.flags)}" for _ in (1,) if best.candidate.flags),
+        f"build {build.key}",
+        f"binary sha256 {build.binary_sha256}",
+        *([f"harness sha256 {build.harness}"] if build.harness else []),
+        f"measured in transition {best.measurement}",
+    ]
+
+
+def _samples(facts: Facts) -> str:
+    record = facts.record
+    if record is None:
+        return ""
+    blocks = record.of("candidate")
+    launches = sum(len(b.seconds) for b in blocks)
+    dropped = f"; {words.count(len(record.dropped), 'block')} repeated" if record.dropped else ""
+    return (
+        f"{record.regime}; best kernel: {launches} launches in {len(blocks)} interleaved "
+        f"blocks ({record.purpose}){dropped}"
+    )
+
+
+def _source(facts: Facts, best: Iteration) -> str:
+    """The artifact that is the kernel itself, and no generated source."""
+    stem = facts.layout.keyed("srcs", best.name)
+    named = facts.layout.task.dsl
+    suffixes = {"c": ".c", "croqtile": ".co", "cuda": ".cu"}
+    return f"{stem}{suffixes.get(named, '')}"
+
+
+def _present(facts: Facts, relative: str) -> str:
+    """The path, and a word when it is not there."""
+    if (facts.root / Path(relative)).is_file():
+        return relative
+    return f"{relative} (missing; 'croq-fsm rebuild' writes it again)"
