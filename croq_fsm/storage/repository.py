@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, and_, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from croq_fsm import FSM_VERSION, faults
+from croq_fsm.domain import guards
 from croq_fsm.domain.records import (
     Attempt,
     BuildDone,
@@ -371,6 +372,9 @@ class _Records:
             measurement=record.measurement,
             self_reported=int(record.self_reported),
         )
+        if record.candidate is not None:
+            # After a repair this is another candidate than the one of the idea.
+            self._tried(guards.identity(record.candidate), record.round)
 
     def _idea(self, record: IdeaTaken) -> None:
         self._insert(

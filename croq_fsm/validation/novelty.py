@@ -23,7 +23,7 @@ def _repeats(record: Record) -> Findings:
             yield record.problem("tried-twice", name, text)
         elif normalised not in record.tried:
             text = f"{name} is not remembered as tried; it could be tried again"
-            yield record.problem("not-remembered", name, text).as_warning()
+            yield record.problem("not-remembered", name, text)
         seen.setdefault(normalised, name)
 
 
