@@ -1,0 +1,228 @@
+/* The program that runs a candidate. It holds no reference and no judgement: it lays out memory,
+ * launches, takes times, and hands whole outputs to whoever can judge them.
+ *
+ *   bench SIZES THREADS CPUS OUTPUT INPUT…
+ *
+ * SIZES like 512x512x512; CPUS like 3 or 0,1 or - for any; OUTPUT is the file that outputs are
+ * written to; each INPUT holds the operator's inputs one behind the other, and is one set.
+ *
+ * Requests (one JSON line each on stdin, answers on descriptor 3):
+ *   run   set, down, right, repeats   launch into a poisoned output, write it to OUTPUT
+ *   time  launches, set, seed, audit  launch with fresh contents each; keep the output of one
+ *   idle  launches, set, seed         the same without launching
+ *   count launches, set, seed         the same as time with counters instead of times
+ *   dump                              write the kept output to OUTPUT
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "arena.h"
+#include "channel.h"
+#include "cold.h"
+#include "counters.h"
+#include "fault.h"
+#include "jail.h"
+#include "problem.h"
+
+enum { SETS_MAX = 64 };
+
+static int size[SIZES], threads, output_file, jailed;
+static struct tensor inputs[INPUTS], output;
+static struct buffer work[INPUTS], result, kept;
+static const float *sets[SETS_MAX][INPUTS];
+static int set_count;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The parent computes the same numbers (splitmix64), so that it knows what to expect. */
+static uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+static void shift_of(uint64_t seed, size_t launch_number, size_t *down, size_t *right) {
+  const uint64_t random = mix(seed + launch_number);
+  *down = (random >> 32) % output.rows;
+  *right = (random & 0xFFFFFFFFu) % output.cols;
+}
+
+/* Fresh inputs, a poisoned output, and nothing of either in a cache when `cold` is set. */
+static void prepare(const float *const *set, size_t down, size_t right, int cold) {
+  for (int i = 0; i < INPUTS; ++i) {
+    const struct tensor *t = &inputs[i];
+    protect(&work[i], 1);
+    roll(work[i].data, set[i], t->rows, t->cols, t->rolls_rows ? down : 0, t->rolls_cols ? right : 0);
+    protect(&work[i], 0);
+  }
+  poison(&result);
+  for (int i = 0; cold && i < INPUTS; ++i) evict(work[i].data, work[i].bytes);
+  if (cold) evict(result.data, result.bytes);
+}
+
+static void call_kernel(void) {
+  float *in[INPUTS];
+  for (int i = 0; i < INPUTS; ++i) in[i] = work[i].data;
+  launch(in, result.data, size);
+}
+
+/* Adds an error to the answer if the kernel wrote beside its output; returns whether it did. */
+static int has_strayed(struct answer *a) {
+  const long damage = band_damage(&result);
+  if (!damage) return 0;
+  lay_bands(&result);
+  say(a, "{\"ok\": false, \"error\": \"the kernel wrote outside its output %s: %ld bytes %s\"}", result.name,
+      labs(damage), damage > 0 ? "behind its end" : "before its start");
+  return 1;
+}
+
+static void write_output(struct answer *a, const struct buffer *from) {
+  for (size_t done = 0; done < from->bytes;) {
+    const ssize_t wrote = pwrite(output_file, (char *)from->data + done, from->bytes - done, (off_t)done);
+    if (wrote <= 0) give_up("writing the output");
+    done += (size_t)wrote;
+  }
+  say(a, "{\"ok\": true");
+}
+
+static const float *const *set_of(const char *request) {
+  const uint64_t wanted = number_of(request, "set", 0);
+  if (wanted >= (uint64_t)set_count) give_up("no such input set");
+  return sets[wanted];
+}
+
+static void serve_run(const char *request, struct answer *a) {
+  const size_t down = number_of(request, "down", 0) % output.rows, right = number_of(request, "right", 0) % output.cols;
+  const uint64_t repeats = number_of(request, "repeats", 1);
+  uint64_t first = 0, intact = 1, repeatable = 1;
+  for (uint64_t i = 0; i < repeats; ++i) {
+    uint64_t before[INPUTS];
+    prepare(set_of(request), down, right, 0);
+    for (int j = 0; j < INPUTS; ++j) before[j] = checksum(work[j].data, work[j].bytes);
+    call_kernel();
+    for (int j = 0; j < INPUTS; ++j) intact &= before[j] == checksum(work[j].data, work[j].bytes);
+    if (has_strayed(a)) return;
+    const uint64_t sum = checksum(result.data, result.bytes);
+    if (!i) first = sum;
+    repeatable &= sum == first;
+  }
+  write_output(a, &result);
+  say(a, ", \"intact\": %s, \"repeatable\": %s, \"jailed\": %s}", intact ? "true" : "false",
+      repeatable ? "true" : "false", jailed ? "true" : "false");
+}
+
+enum mode { TIME, IDLE, COUNT };
+
+static void serve_launches(const char *request, struct answer *a, enum mode mode) {
+  const uint64_t launches = number_of(request, "launches", 1), seed = number_of(request, "seed", 0);
+  const uint64_t audit = number_of(request, "audit", launches - 1);
+  const int cold = !text_is(request, "l2", "hot");
+  const float *const *set = set_of(request);
+  say(a, "{\"ok\": true, \"ns\": [");
+  for (uint64_t i = 0; i < launches; ++i) {
+    size_t down, right;
+    shift_of(seed, i, &down, &right);
+    prepare(set, down, right, cold);
+    if (mode == COUNT) count(1);
+    const uint64_t began = now_ns();
+    if (mode != IDLE) call_kernel();
+    const uint64_t ended = now_ns();
+    if (mode == COUNT) count(0);
+    if (band_damage(&result)) {
+      a->length = 0;
+      has_strayed(a);
+      return;
+    }
+    if (i == audit) memcpy(kept.data, result.data, result.bytes);
+    say(a, "%s%llu", i ? ", " : "", (unsigned long long)(ended - began));
+  }
+  say(a, "]");
+  for (int i = 0, first = 1; mode == COUNT && i < COUNTERS; ++i) {
+    double value;
+    if (!read_counter(&counters[i], &value)) continue;
+    say(a, "%s\"%s\": %.0f", first ? ", \"counters\": {" : ", ", counters[i].name, value);
+    first = 0;
+    if (i + 1 == COUNTERS) say(a, "}");
+  }
+  say(a, "}");
+}
+
+static void serve(const char *request, struct answer *a) {
+  if (text_is(request, "cmd", "run"))
+    serve_run(request, a);
+  else if (text_is(request, "cmd", "time"))
+    serve_launches(request, a, TIME);
+  else if (text_is(request, "cmd", "idle"))
+    serve_launches(request, a, IDLE);
+  else if (text_is(request, "cmd", "count"))
+    serve_launches(request, a, COUNT);
+  else if (text_is(request, "cmd", "dump")) {
+    write_output(a, &kept);
+    say(a, "}");
+  } else
+    say(a, "{\"ok\": false, \"error\": \"unknown request\"}");
+}
+
+static void map_set(const char *path) {
+  size_t bytes = 0;
+  for (int i = 0; i < INPUTS; ++i) bytes += bytes_of(&inputs[i]);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  struct stat found;
+  if (file < 0 || fstat(file, &found) || (size_t)found.st_size != bytes || set_count == SETS_MAX) give_up(path);
+  const char *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
+  if (at == MAP_FAILED) give_up(path);
+  close(file);
+  for (int i = 0; i < INPUTS; ++i) {
+    sets[set_count][i] = (const float *)at;
+    at += bytes_of(&inputs[i]);
+  }
+  ++set_count;
+}
+
+static void pin(const char *cpus) {
+  cpu_set_t chosen;
+  CPU_ZERO(&chosen);
+  for (char *end; *cpus >= '0' && *cpus <= '9'; cpus = end + (*end == ',')) CPU_SET((int)strtol(cpus, &end, 10), &chosen);
+  /* A machine that does not let us choose still gives honest, if noisier, times. */
+  if (CPU_COUNT(&chosen)) sched_setaffinity(0, sizeof chosen, &chosen);
+}
+
+static void set_up(int argc, char **argv) {
+  char *at = argv[1];
+  for (int i = 0; i < SIZES; ++i, at += *at == 'x') size[i] = (int)strtol(at, &at, 10);
+  threads = atoi(argv[2]);
+  pin(argv[3]);
+  describe(size, inputs, &output);
+  for (int i = 0; i < INPUTS; ++i) watched[i] = &work[i], work[i] = make_buffer(inputs[i].name, bytes_of(&inputs[i]), 0);
+  watched[INPUTS] = &result;
+  result = make_buffer(output.name, bytes_of(&output), 1);
+  kept = make_buffer("kept", bytes_of(&output), 0);
+  lay_bands(&result);
+  output_file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (output_file < 0) give_up(argv[4]);
+  for (int i = 5; i < argc; ++i) map_set(argv[i]);
+}
+
+int main(int argc, char **argv) {
+  static char request[REQUEST_CAP];
+  struct answer answer = {NULL, 0, 0};
+  if (argc < 6) return 2;
+  watch_faults((char *)&answer);
+  set_up(argc, argv);
+  open_counters();
+  setvbuf(stdin, malloc(REQUEST_CAP), _IOFBF, REQUEST_CAP); /* or stdio would ask for the file's kind */
+  jailed = close_jail(threads);
+  while (fgets(request, sizeof request, stdin)) {
+    serve(request, &answer);
+    send_answer(&answer);
+  }
+  return 0;
+}

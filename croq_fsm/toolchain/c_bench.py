@@ -1,0 +1,317 @@
+"""Running built C kernels: verification, interleaved timing, counters."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from croq_fsm.config import Config
+from croq_fsm.domain.build import Build
+from croq_fsm.domain.measurement import Check, Samples, Verification
+from croq_fsm.domain.shapes import format_shape
+from croq_fsm.domain.source import sha256
+from croq_fsm.domain.task import Task
+from croq_fsm.errors import CandidateRefused, EnvironmentMissing
+from croq_fsm.measure.cases import KINDS, launch_shift
+from croq_fsm.measure.interleave import LIBRARY, Interleaver, Verdict
+from croq_fsm.toolchain.c_compile import CCompile
+from croq_fsm.toolchain.c_judge import Judge, Judges, all_cores
+from croq_fsm.toolchain.c_machine import CpuMachine
+from croq_fsm.toolchain.process import Command, Conversation, Limits, Runner
+from croq_fsm.toolchain.workbench import Contestant, TimingPlan
+
+_MEMORY_SPARE: Final = 1 << 30
+_MEMORY_PER_THREAD: Final = 256 << 20
+_COPIES: Final = 4
+_NORMAL: Final = "normal"
+#: Launches of the first case; their outputs must agree bit for bit.
+_REPEATS: Final = 2
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """A running benchmark program and the file that it writes outputs to."""
+
+    talk: Conversation
+    output: Path
+    deadline_s: float
+
+    def ask(self, request: dict[str, object]) -> dict[str, object]:
+        """Ask, and turn a refusal into an error."""
+        answer = self.talk.ask(request, self.deadline_s)
+        if answer.get("ok") is not True:
+            raise CandidateRefused(str(answer.get("error", "the harness refused")))
+        return answer
+
+
+@dataclass
+class _Audit:
+    """Takes the output of one timed launch of each candidate, nobody knows of which.
+
+    A block watch that finds no fault; the harness keeps one launch's output in every block, so
+    that a candidate cannot tell the audited block from others.
+
+    Attributes:
+        benches: The candidates.
+        rng: Chooses blocks, seeds and launches; the candidate does not know its seed.
+        pairs: Number of blocks.
+        shifts: Contestant → shift of the launch whose output was taken.
+    """
+
+    benches: Mapping[str, _Bench]
+    rng: random.Random
+    pairs: int
+    shape: tuple[int, int]
+    shifts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _latest: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _chosen: dict[str, int] = field(default_factory=dict)
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Choose the blocks."""
+        self._chosen = {name: self.rng.randrange(self.pairs) for name in self.benches}
+
+    def options(self, contestant: str, launches: int) -> dict[str, object]:
+        """Fields of a request: where its contents come from, which output is kept."""
+        seed, audit = self.rng.getrandbits(48), self.rng.randrange(launches)
+        self._latest[contestant] = (seed, audit)
+        return {"set": 0, "seed": seed, "audit": audit}
+
+    def before(self, contestant: str) -> Verdict:  # noqa: ARG002 - a watch without objections
+        """Nothing to report."""
+        return Verdict()
+
+    def after(self, contestant: str) -> Verdict:
+        """Take the kept output when the block is the chosen one."""
+        number = self._seen.get(contestant, 0)
+        self._seen[contestant] = number + 1
+        if contestant in self.benches and number == self._chosen[contestant]:
+            self.benches[contestant].ask({"cmd": "dump"})
+            self.shifts[contestant] = launch_shift(*self._latest[contestant], *self.shape)
+        return Verdict()
+
+
+class CBench:
+    """Runs kernels.
+
+    Args:
+        runner: Starts children.
+        config: Deadlines, threads.
+        compile_: Builder of our helper programs, and of temporary folders.
+        machine: The CPU.
+        cache: Folder that the paths of a build are relative to.
+        work: Folder for cases.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        config: Config,
+        *,
+        compile_: CCompile,
+        machine: CpuMachine,
+        cache: Path,
+        work: Path,
+    ) -> None:
+        self._runner = runner
+        self._config = config
+        self._compile = compile_
+        self._machine = machine
+        self._cache = cache
+        self._judges = Judges(runner, work / "cases")
+        self._ordinals = itertools.count(1)
+
+    def verify(self, build: Build, task: Task, seeds: tuple[int, ...]) -> Verification:
+        """See ``Workbench.verify``. The first seed also gives the operator's special data."""
+        first, *special = KINDS[task.operator]
+        cases = [(first, seed) for seed in seeds] + [(kind, seeds[0]) for kind in special]
+        deadline = self._config.deadlines.verify_s
+        checks: list[Check] = []
+        with self._compile.folder() as cwd, ExitStack() as stack:
+            judge = stack.enter_context(
+                self._judges.start(task, cwd, deadline, threads=all_cores())
+            )
+            inputs = [judge.make(kind, seed) for kind, seed in cases]
+            bench = stack.enter_context(
+                self._bench(build, task, cwd, inputs, deadline_s=deadline, name="verify")
+            )
+            for number, (kind, seed) in enumerate(cases):
+                checks += self._check(bench, judge, task, number, (kind, seed))
+                if not checks[-1].passed:
+                    break
+        return Verification(checks=tuple(checks))
+
+    def time(self, contestants: dict[str, Contestant], task: Task, plan: TimingPlan) -> Samples:
+        """See ``Workbench.time``."""
+        deadline = self._config.deadlines.block_s
+        with self._compile.folder() as cwd, ExitStack() as stack:
+            judge = stack.enter_context(
+                self._judges.start(task, cwd, deadline, threads=all_cores())
+            )
+            inputs = judge.make(_NORMAL, plan.seed)
+            talks: dict[str, Conversation] = {}
+            benches: dict[str, _Bench] = {}
+            for name, contestant in contestants.items():
+                if isinstance(contestant, Build):
+                    bench = self._bench(
+                        contestant, task, cwd, [inputs], deadline_s=deadline, name=name
+                    )
+                    benches[name] = stack.enter_context(bench)
+                    talks[name] = benches[name].talk
+                else:
+                    talks[LIBRARY] = stack.enter_context(self._library(task, cwd, plan.seed)).talk
+            rows, cols = self._output_shape(task)
+            rng = random.Random(f"{plan.seed} {os.urandom(8).hex()}")  # noqa: S311 - hidden enough
+            audit = _Audit(benches, rng, plan.pairs, (rows, cols))
+            samples = Interleaver(
+                talks,
+                plan,
+                deadline_s=deadline,
+                process=f"{os.getpid()}.{next(self._ordinals)}",
+                options=audit.options,
+                watch=audit,
+            ).run()
+            for name, shift in audit.shifts.items():
+                self._check_timed(judge, benches[name], name, plan.seed, shift)
+        return samples
+
+    def count(
+        self, build: Build, task: Task, launches: int
+    ) -> tuple[list[float], dict[str, float]]:
+        """Times (seconds) of cold launches, and the sums of the counters that can be read."""
+        deadline = self._config.deadlines.profile_s
+        with self._compile.folder() as cwd, ExitStack() as stack:
+            judge = stack.enter_context(
+                self._judges.start(task, cwd, deadline, threads=all_cores())
+            )
+            inputs = [judge.make(_NORMAL, 1)]
+            bench = stack.enter_context(
+                self._bench(build, task, cwd, inputs, deadline_s=deadline, name="profile")
+            )
+            bench.ask({"cmd": "time", "launches": 1, "seed": 1})
+            answer = bench.ask({"cmd": "count", "launches": launches, "seed": 2})
+        times, counters = answer.get("ns"), answer.get("counters", {})
+        if not isinstance(times, list) or not isinstance(counters, dict):
+            raise CandidateRefused("the harness gave no counters")
+        return [float(t) * 1e-9 for t in times], {str(k): float(v) for k, v in counters.items()}
+
+    def _check(
+        self, bench: _Bench, judge: Judge, task: Task, number: int, case: tuple[str, int]
+    ) -> Iterator[Check]:
+        """Checks of one case: whole output, untouched inputs, the same result twice."""
+        kind, seed = case
+        shift = launch_shift(seed, number, *self._output_shape(task))
+        repeats = 1 if number else _REPEATS
+        request: dict[str, object] = {"cmd": "run", "set": number, "repeats": repeats}
+        answer = bench.ask(request | {"down": shift[0], "right": shift[1]})
+        name = f"{kind}-seed-{seed}"
+        if answer.get("intact") is not True:
+            raise CandidateRefused("the kernel changed its inputs")
+        if self._config.c.threads == 1 and answer.get("repeatable") is not True:
+            yield Check(
+                name=f"repeat-seed-{seed}",
+                rung="verify",
+                passed=False,
+                detail="two launches on the same inputs gave different outputs: the kernel reads "
+                "memory that it has not written, or keeps state between calls",
+            )
+            return
+        yield judge.check(name, bench.output, kind, seed, shift)
+
+    @staticmethod
+    def _check_timed(
+        judge: Judge, bench: _Bench, name: str, seed: int, shift: tuple[int, int]
+    ) -> None:
+        """The output of a launch that was timed must be right, too."""
+        check = judge.check(f"timed-{name}", bench.output, _NORMAL, seed, shift)
+        if not check.passed:
+            raise CandidateRefused(
+                f"{name}: the output of a timed launch is wrong, though verification passed: "
+                f"{check.detail}"
+            )
+
+    @contextmanager
+    def _bench(
+        self,
+        build: Build,
+        task: Task,
+        cwd: Path,
+        inputs: list[Path],
+        *,
+        deadline_s: float,
+        name: str,
+    ) -> Iterator[_Bench]:
+        """A fresh benchmark process of a build, ended afterwards."""
+        threads = self._config.c.threads
+        output = (cwd / f"{name}.out").absolute()
+        cpus = ",".join(map(str, self._machine.cpus_for(threads))) or "-"
+        command = Command(
+            argv=(
+                str(self._checked_binary(build)),
+                format_shape(task.shape),
+                str(threads),
+                cpus,
+                str(output),
+                *map(str, inputs),
+            ),
+            cwd=cwd,
+            deadline_s=20 * deadline_s,
+            label=f"bench of {name}",
+            env={"OMP_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false"},
+            output_cap=1 << 16,
+            flood_cap=1 << 20,
+            limits=self._limits(task, len(inputs), 20 * deadline_s),
+            untrusted=True,
+        )
+        talk = self._runner.converse(command)
+        try:
+            yield _Bench(talk, output, deadline_s)
+        finally:
+            talk.close()
+
+    @contextmanager
+    def _library(self, task: Task, cwd: Path, seed: int) -> Iterator[Judge]:
+        """A judge of its own that is ready to time the library."""
+        threads = self._config.c.threads
+        started = self._judges.start(
+            task,
+            cwd,
+            self._config.deadlines.block_s,
+            threads=threads,
+            cold=self._compile.evictor(),
+            cpus=self._machine.cpus_for(threads),
+        )
+        with started as judge:
+            judge.load(_NORMAL, seed)
+            yield judge
+
+    def _checked_binary(self, build: Build) -> Path:
+        """The program, if it still is the one that was built."""
+        path = (self._cache / build.binary).absolute()
+        try:
+            found = sha256(path.read_bytes())
+        except OSError as exc:
+            raise EnvironmentMissing(f"build {build.key[:12]} is gone; build it again") from exc
+        if found != build.binary_sha256:
+            raise EnvironmentMissing(f"{path} is not what was built; build it again")
+        return path
+
+    def _limits(self, task: Task, sets: int, life_s: float) -> Limits:
+        threads = self._config.c.threads
+        memory = (_COPIES + sets) * task.nbytes + _MEMORY_SPARE + threads * _MEMORY_PER_THREAD
+        return Limits(
+            cpu_s=int(life_s * threads) + 1,
+            memory_bytes=memory,
+            file_bytes=task.nbytes + (1 << 20),
+        )
+
+    @staticmethod
+    def _output_shape(task: Task) -> tuple[int, int]:
+        rows, cols = task.precision.output.shape(task.sizes)
+        return rows, cols
