@@ -38,6 +38,9 @@ class Gate:
     refused: dict[str, int] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self._seen.add(identity(self.context.base.candidate))
+
     def admitted(self, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
         """Those that the guards admit, in order, each candidate once."""
         for proposal in proposals:
@@ -63,7 +66,7 @@ class Gate:
         if context.must_be_structural and is_macro_only(candidate, base):
             return "macro-only"
         key = identity(candidate)
-        if key in self._seen or key == identity(base) or not context.is_new(candidate):
+        if key in self._seen or not context.is_new(candidate):
             return "known"
         self._seen.add(key)
         return "lint" if context.lint(candidate) else ""

@@ -164,13 +164,11 @@ def _block_columns(case: Case) -> Turns:
 
 
 def _shares(case: Case, field: str, size: int, cache: int, unit: int) -> Turns:
-    """Blocks that take different shares of a cache."""
-    tiles = case.tiles
-    if tiles is None:
-        return
-    for share in (0.25, 0.75, 0.125, 0.5, 0.0625):
-        most = int(share * cache) // (tiles.kc * FLOAT_BYTES)
-        yield tiles.model_copy(update={field: balanced(size, most, unit)})
+    """Blocks that take different shares of a cache, and equal parts of the whole."""
+    if case.tiles:
+        most = [int(s * cache) // (case.tiles.kc * FLOAT_BYTES) for s in (0.25, 0.75, 0.125, 0.5)]
+        for block in (*most, size // 2, size // 4):
+            yield case.tiles.model_copy(update={field: balanced(size, block, unit)})
 
 
 def _alternatives(field: str, *values: object) -> Callable[[Case], Turns]:

@@ -72,6 +72,9 @@ _VALUES: Final[dict[str, tuple[object, ...]]] = {
     "prefetch": (False, True),
 }
 
+#: More changes at once than this are no neighbourhood any more.
+_FARTHEST: Final = 3
+
 _CATEGORY: Final = {
     "unroll": Category.PIPELINE,
     "vector": Category.COMPUTE,
@@ -194,9 +197,9 @@ def canonical(config: Softmax) -> Softmax:
 
 
 def neighbourhood(start: Softmax, target: Target) -> Iterator[tuple[Softmax, tuple[str, ...]]]:
-    """Members with the fields that were changed: one change first, then two, and so on."""
+    """Members with the fields that were changed: one change first, then two, three."""
     seen = {canonical(start)}
-    for distance in range(1, len(_VALUES) + 1):
+    for distance in range(1, _FARTHEST + 1):
         for fields in combinations(_VALUES, distance):
             for values in product(*(_VALUES[field] for field in fields)):
                 changes = dict(zip(fields, values, strict=True))

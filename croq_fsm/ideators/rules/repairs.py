@@ -33,11 +33,7 @@ _SHARED_MEMORY: Final = re.compile(
     r"shared memory out of bound|uses too much shared data|exceeds .{0,40}shared memory",
     re.IGNORECASE,
 )
-_MULTIPLE: Final = re.compile(
-    r"\b(?P<macro>[A-Za-z_]\w*)\b[^\n]{0,60}?(?:multiple of|divisible by|aligned to)\s+"
-    r"(?P<unit>\d+)",
-    re.IGNORECASE,
-)
+_MULTIPLE: Final = r"\b[^\n]{0,60}?(?:multiple of|divisible by|aligned to)\s+(\d+)"
 _TOO_LARGE: Final = re.compile(
     r"size of (?:array|variable) ['\"`\u2018]?(?P<name>\w+)['\"`\u2019]? is too large"
     r"|relocation truncated to fit",
@@ -149,14 +145,13 @@ def _fewer_stages(failure: Failure) -> Iterator[tuple[Candidate, str]]:
 
 
 def _rounded_width(failure: Failure) -> Iterator[tuple[Candidate, str]]:
-    known = dict(_numbers(failure.candidate.source))
-    for match in _MULTIPLE.finditer(failure.log):
-        name, unit = match["macro"], int(match["unit"])
-        value = known.get(name, 0)
+    """Round the macro that a message calls unaligned down to the unit it asks for."""
+    for name, value in _numbers(failure.candidate.source):
+        match = re.search(rf"\b{name}{_MULTIPLE}", failure.log, re.IGNORECASE)
+        unit = int(match[1]) if match else 0
         if unit and value % unit and value > unit:
-            yield from _changed(
-                failure.candidate, name, value // unit * unit, f"a multiple of {unit}"
-            )
+            reason = f"a multiple of {unit}"
+            yield from _changed(failure.candidate, name, value // unit * unit, reason)
 
 
 def _smaller_buffer(failure: Failure) -> Iterator[tuple[Candidate, str]]:
