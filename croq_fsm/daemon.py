@@ -262,7 +262,7 @@ def _compose(
         }
     )
     if not sqlite_is_safe():
-        _log.warning("this SQLite can corrupt a WAL database with two writers; one is allowed here")
+        _log.info("this SQLite can corrupt a WAL database with two writers; one is allowed here")
     return Daemon(root, config, repository, runner, git, run_id, stop, clock)
 
 

@@ -48,10 +48,12 @@ def make_task(request: Request, config: Config, now: float) -> Task:
     op = operators.operator(name)
     if request.shape is None or request.dtype is None:
         dims = "x".join(dim.upper() for dim in op.dims)
-        dtypes = ", ".join(sorted(op.precisions))
+        pairs = operators.SUPPORTED.get(dsl, set())
+        dtypes = sorted(dtype for known, dtype in pairs if known == name) or sorted(op.precisions)
         raise UsageError(
-            f"say dtype and shape, for example 'croq-fsm start {dsl} {min(op.precisions)} "
-            f"{'x'.join(['512'] * len(op.dims))}'; {name} wants {dims}, dtypes: {dtypes}"
+            f"say dtype and shape, for example 'croq-fsm start {dsl} {dtypes[0]} "
+            f"{'x'.join(['512'] * len(op.dims))}'; {name} wants {dims}, "
+            f"dtypes: {', '.join(dtypes)}"
         )
     op.precision(request.dtype)
     shape = parse_shape(request.shape, op.dims)

@@ -114,6 +114,8 @@ def _planned(request: Request, config: Config, now: float) -> Planned:
     if request.ideator is not None:
         names = ",".join(name.strip() for name in request.ideator.split(","))
         request = replace(request, ideator=names)
+    if request.kernel is not None and not request.kernel.exists():
+        raise UsageError(f"kernel {request.kernel} does not exist")
     task = make_task(request, config, now)
     _check_supported(task)
     if request.kernel is not None:
@@ -133,8 +135,6 @@ def _check_supported(task: Task) -> None:
 
 
 def _check_kernel(path: Path, dsl: str) -> None:
-    if not path.exists():
-        raise UsageError(f"kernel {path} does not exist")
     if path.is_file() and SUFFIXES.get(path.suffix) != dsl:
         suffix = next(s for s, name in SUFFIXES.items() if name == dsl)
         raise UsageError(f"kernel {path} is no {dsl} kernel; its name must end in {suffix}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croq_fsm.cli.place import ConfigOption, Place, RootOption, place
+from croq_fsm.cli.place import ConfigOption, RootOption, place
 from croq_fsm.errors import CandidateError, CroqError, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run_iter(
         subject = _subject(daemon, session, number)
         workbench = daemon.workbench(subject.session.task.dsl, subject.config)
         with daemon.lease(workbench):
-            _run(here, workbench, subject)
+            _run(workbench, subject)
 
 
 def _number(text: str) -> int:
@@ -101,7 +101,7 @@ def _subject(daemon: Daemon, name: str, number: int) -> Subject:
     return Subject(session, config, found, found.candidate, found.build)
 
 
-def _run(here: Place, workbench: Workbench, subject: Subject) -> None:
+def _run(workbench: Workbench, subject: Subject) -> None:
     typer.echo(f"{subject.iteration.name} of session {subject.session.id}")
     try:
         build = workbench.build(subject.candidate, subject.session.task)

@@ -78,7 +78,7 @@ def round_line(record: Round, iteration: Iteration | None, session: Session) -> 
     estimate = iteration.estimate if iteration else None
     places = words.decimals(_library_rate(session))
     attempts = f" ({words.count(record.attempts, 'failed attempt')})" if record.attempts else ""
-    reason = "" if record.decision.is_measured else f": {words.one_line(record.reason)}"
+    reason = "" if iteration is not None else f": {words.one_line(record.reason)}"
     text = (
         f"{record.round:>5}  {record.decision.name:<12}  {words.rate(record.tflops, places):>10}"
         f"  {words.times(record.ratio):>8}  {words.interval(estimate):<16}"

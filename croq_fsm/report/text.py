@@ -14,8 +14,8 @@ from croq_fsm.report.gains import Gain
 from croq_fsm.report.provenance import files, measured, reproduce
 from croq_fsm.report.standing import library_ratio, same_window
 
-_LABEL: Final = 13
-_WIDTH: Final = 100
+_LABEL: Final = 15
+_WIDTH: Final = 98
 _LEVERS: Final = 15
 _LONGEST_MESSAGE: Final = 300
 _LONGEST_TEXT: Final = 400
@@ -117,20 +117,21 @@ def marks(facts: Facts, it: Iteration | None) -> str:
 
 
 def _to_library(facts: Facts, best: Iteration) -> str:
+    where = "of one measurement" if same_window(best) else "of two measurements, no interval"
+    text = f"{words.times(library_ratio(best, facts.session))} (times {where})"
     ratio = facts.against_library()
-    if ratio is not None and same_window(best):
-        return (
-            f"{words.times(ratio.ratio)} {words.interval(ratio)} "
-            f"(99 % interval over {ratio.pairs} pairs of one measurement)"
-        )
-    where = "one measurement" if same_window(best) else "two measurements, no interval"
-    return f"{words.times(library_ratio(best, facts.session))} (times from {where})"
+    if ratio is None:
+        return text
+    return (
+        f"{text}; in {ratio.pairs} pairs {words.times(ratio.ratio)}, "
+        f"99 % interval {words.interval(ratio)}"
+    )
 
 
 def _to_start(facts: Facts, start: Iteration, best: Iteration) -> str:
     if best.number == start.number:
         return "nothing faster than the start kernel was found"
-    text = f"{words.times(start.seconds / best.seconds)} (times from two measurements)"
+    text = f"{words.times(start.seconds / best.seconds)} (times of two measurements)"
     return (
         f"{text}; the ratios of {words.count(len(facts.kept), 'confirmed gain')} "
         f"multiply to {words.times(gains.product(facts.rounds))}"
@@ -161,28 +162,27 @@ def _rightness(facts: Facts) -> str:
 def _rounds(facts: Facts) -> Lines:
     if not facts.rounds:
         return []
-    width = max(len(r.kernel) for r in facts.rounds)
     head = (
-        f"{'round':>5}  {'kernel':<{width}}  {'decision':<12}  {'TFLOPS':>10}  {'ratio':>7}  "
-        f"{'99 % interval':<16}  {'library':>8}  {'cost':>8}  bottleneck"
+        f"{'round':>5}  {'decision':<12}  {'TFLOPS':>10}  {'ratio':>7}  {'99 % interval':<16}  "
+        f"{'library':>8}  {'cost':>8}  {'bottleneck':<13}  kernel"
     )
     lines = [head]
     for record in facts.rounds:
-        lines += _round(facts, record, width)
+        lines += _round(facts, record)
     return [*lines, "", "ratio: best time then / time of this kernel; ~ library of BASELINE"]
 
 
-def _round(facts: Facts, record: Round, width: int) -> Lines:
+def _round(facts: Facts, record: Round) -> Lines:
     it = facts.iterations.get(record.iteration) if record.iteration is not None else None
     library = words.ABSENT
     if it is not None:
         mark = "" if same_window(it) else "~"
         library = mark + words.times(library_ratio(it, facts.session))
     row = (
-        f"{record.round:>5}  {record.kernel:<{width}}  {record.decision.name:<12}  "
-        f"{_rate(facts, record.tflops):>10}  {words.times(record.ratio):>7}  "
-        f"{words.interval(it.estimate if it else None):<16}  {library:>8}  "
-        f"{words.duration(record.wall_s):>8}  {record.bottleneck}{marks(facts, it)}"
+        f"{record.round:>5}  {record.decision.name:<12}  {_rate(facts, record.tflops):>10}  "
+        f"{words.times(record.ratio):>7}  {words.interval(it.estimate if it else None):<16}  "
+        f"{library:>8}  {words.duration(record.wall_s):>8}  {record.bottleneck!s:<13}  "
+        f"{record.kernel}{marks(facts, it)}"
     )
     idea = words.cut(words.one_line(record.summary), _LONGEST_TEXT)
     reason = words.cut(words.one_line(record.reason), _LONGEST_TEXT)
@@ -248,7 +248,7 @@ def _gain_table(kind: str, rows: Sequence[Gain]) -> Lines:
         head,
         *(
             f"{words.one_line(row.name):<{width}}  {row.rounds:>6}  {row.kept:>4}  "
-            f"{words.percent(row.gain) if row.kept else words.ABSENT:>9}  "
+            f"{words.gain(row.gain) if row.kept else words.ABSENT:>9}  "
             f"{words.duration(row.seconds):>10}"
             for row in rows
         ),

@@ -40,8 +40,8 @@ def _reason(detail: dict[str, Any]) -> str:
     for key in _REASONS:
         value = detail.get(key)
         if value:
-            text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-            return f"- {words.one_line(text)}"
+            # Of several sentences the first is the strongest; 'report' shows them all.
+            return f"- {words.one_line(str(value[0] if isinstance(value, list) else value))}"
     return ""
 
 

@@ -17,6 +17,7 @@ _MAX_DECIMALS: Final = 9
 _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
 _TENTHS_BELOW_S: Final = 100.0
+_DOUBLE: Final = 2.0
 #: (at least this many seconds, unit, factor)
 _TIME_UNITS: Final = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6))
 _CONTROL: Final = ("Cc", "Cf", "Cs", "Co", "Cn")
@@ -65,9 +66,9 @@ def interval(estimate: Estimate | None) -> str:
     return ABSENT if estimate is None else f"[{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def percent(ratio: float) -> str:
-    """A ratio as a gain: ``+3.4 %``."""
-    return f"{100.0 * (ratio - 1.0):+.1f} %"
+def gain(ratio: float) -> str:
+    """A ratio as a gain: ``+3.4 %``; from twice as fast on as ``2.38x``."""
+    return times(ratio) if ratio >= _DOUBLE else f"{100.0 * (ratio - 1.0):+.1f} %"
 
 
 def count(number: int, noun: str) -> str:

@@ -101,8 +101,9 @@ class CroqtileWorkbench:
         """See ``Workbench.start_kernel``. ``builtin:<file name without suffix>`` names another."""
         self.supports(task)
         name = f"{task.operator}_{task.dtype}_plain"
-        if task.kernel.startswith(_BUILTIN) and task.kernel != _BUILTIN:
-            name = task.kernel.removeprefix(_BUILTIN)
+        named = task.kernel.removeprefix(_BUILTIN) if task.kernel.startswith(_BUILTIN) else ""
+        if named not in ("", task.operator):
+            name = named
         shipped = files("croq_fsm.kernels").joinpath("croqtile", task.operator)
         known = sorted(
             p.name.removesuffix(".co") for p in shipped.iterdir() if p.name.endswith(".co")
