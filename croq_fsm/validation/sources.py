@@ -56,7 +56,7 @@ def foreign_includes(text: str, folder: str, root: Path) -> list[str]:
         folder: Where the source lies, relative to the root.
         root: Top folder of the repository.
     """
-    plain = source.strip_comments(text.replace("\\\n", " "))
+    plain = source.strip_comments(text.replace("\\\n", ""))
     named = [*_INCLUDE.findall(plain), *_EMBEDDED.findall(plain)]
     reasons = ((path, _foreign(path.strip(), folder, root)) for path in named)
     return [f"#include of {path!r}: {why}" for path, why in reasons if why is not None]

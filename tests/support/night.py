@@ -1,0 +1,103 @@
+"""A finished night with every kind of round, made once and copied for each test."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from croq_fsm.config import load
+from croq_fsm.ideators.contract import Context
+from croq_fsm.root import Root
+from croq_fsm.validation import Report, validate
+from support.bench import TASK, Bench
+from support.scripted import ScriptedIdeator, proposal
+
+#: The bench writes its context pack there.
+CONFIG = load(None, {"storage.compaction_summary": "summary/{dsl}/summary.md"})
+
+
+def whole(context: Context, text: str, tag: str, **changes: object) -> object:
+    """A proposal of a structural change: one more line above the base."""
+    source = text + context.base.candidate.source
+    edit = {"kind": "whole_source", "source": source}
+    return proposal(context.base.iteration, {}, tag=tag, edit=edit, **changes)
+
+
+def script() -> list[object]:
+    """KEEP, DISCARD, KEEP by structure, a repaired and an unrepaired failure, a wrong result."""
+    return [
+        {"TIME_US": "900"},
+        {"TIME_US": "950"},
+        lambda c: whole(c, "int faster;\n", "structure", flags=("-O3",)),
+        lambda c: whole(c, "#define NO_COMPILE 1\n", "broken"),
+        lambda c: whole(c, "#define WRONG 1\n", "wrong"),
+        {"TIME_US": "800"},
+    ]
+
+
+def make(path: Path, rounds: int = 6) -> Bench:
+    """A finished session."""
+    ideator = ScriptedIdeator(script(), repairs=[{"TIME_US": "700"}])
+    task = TASK.model_copy(update={"rounds": rounds})
+    bench = Bench(path, ideator, config=CONFIG, task=task)
+    bench.run()
+    bench.close()
+    return bench
+
+
+def again(path: Path) -> str:
+    """A second session of the same task in the root below ``path``, after a copied night."""
+    ideator = ScriptedIdeator([{"TIME_US": "500"}])
+    task = TASK.model_copy(update={"rounds": 1})
+    bench = Bench(path, ideator, config=CONFIG, task=task, reopen=True)
+    bench.session_id = bench._create()
+    # Later than everything that the first session wrote.
+    bench.clock.time += 1e6
+    bench.run()
+    bench.close()
+    return bench.session_id
+
+
+@dataclass
+class Night:
+    """A copy of a finished night, to be spoilt."""
+
+    root: Root
+    session: str
+
+    @classmethod
+    def copy(cls, original: Path, session: str, target: Path) -> Night:
+        """Copy a root."""
+        shutil.copytree(original, target, symlinks=True)
+        return cls(Root(target, CONFIG.storage), session)
+
+    def sql(self, statement: str, *values: Any) -> None:
+        """Change the database as nobody should; foreign keys are not looked at."""
+        connection = sqlite3.connect(self.root.database)
+        with connection:
+            changed = connection.execute(statement, values).rowcount
+        connection.close()
+        assert changed, f"nothing was changed by {statement}"
+
+    def ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
+        connection = sqlite3.connect(self.root.database)
+        found = connection.execute(query, values).fetchall()
+        connection.close()
+        return found
+
+    def report(self) -> Report:
+        """What validate says."""
+        return validate(self.root)
+
+    def kinds(self) -> set[str]:
+        """Kinds of the problems, warnings left out."""
+        return {p.kind for p in self.report().errors}
+
+    def file(self, relative: str) -> Path:
+        """A file below the key of the session."""
+        kind, name = relative.split("/", 1)
+        return self.root.path / "tuning/cpu_test/c" / kind / TASK.key / name
