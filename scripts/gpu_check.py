@@ -20,23 +20,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from croq_fsm.config import Config
+from croq_fsm.config import Config, Deadlines
 from croq_fsm.domain.build import Build, Candidate
-from croq_fsm.domain.ideas import Replace
 from croq_fsm.domain.task import Task
-from croq_fsm.errors import CroqError
-from croq_fsm.measure.stats import block_seconds, estimate
+from croq_fsm.errors import CandidateError, CroqError
+from croq_fsm.measure.stats import block_seconds, estimate, noise_floor
 from croq_fsm.toolchain import croqtile_bench as benches
 from croq_fsm.toolchain.croqtile import CroqtileWorkbench
+from croq_fsm.toolchain.croqtile_twins import Twin, twins
 from croq_fsm.toolchain.process import NullJournal
 from croq_fsm.toolchain.runner import LocalRunner
 from croq_fsm.toolchain.workbench import TimingPlan
 
 SHAPE = (4096, 8192, 4096)
 SEEDS = (1, 2, 3)
-RELEASE = "          wait op;\n          trigger empty.at(k);\n"
-LAUNCH = "  __choreo_device_matmul<<<"
-GRID = "((M + 127) / 128), ((N + 255) / 256)"
 
 
 def task_for(dtype: str, shape: tuple[int, ...] = SHAPE) -> Task:
@@ -71,38 +68,18 @@ class Check:
 
 
 def kernels(bench: CroqtileWorkbench) -> dict[str, Candidate]:
-    """Start kernels, and twins that must fail."""
-    builtin = {
+    """The start kernels that ship."""
+    return {
         name: bench.start_kernel(
             task_for(name.split("_")[0]).model_copy(update={"kernel": f"builtin:matmul_{name}"})
         )
         for name in ("f16_plain", "f16_warpspec", "bf16_plain", "bf16_warpspec")
     }
-    plain = builtin["f16_plain"]
-    early = "          trigger empty.at(k);\n          wait op;\n"
-    twins = {
-        "racy_early": Candidate(source=plain.source.replace(RELEASE, early)),
-        "racy_wait1": deep(plain, 1),
-        "racy_wait2": deep(plain, 2),
-        "ghost": patched(plain, LAUNCH, "  if (M == 0) __choreo_device_matmul<<<"),
-        "half": patched(plain, GRID, "((M + 127) / 256), ((N + 255) / 256)"),
-    }
-    return {**builtin, **twins}
 
 
-def patched(base: Candidate, search: str, replace: str) -> Candidate:
-    """A twin by one edit of the generated source."""
-    return base.model_copy(update={"patches": (Replace(search=search, replace=replace),)})
-
-
-def deep(base: Candidate, depth: int) -> Candidate:
-    """A twin that gives a stage back while ``depth`` WGMMA groups still run."""
-    store = "    store_fragment_d_stmatrix_f32_f16<"
-    patches = (
-        Replace(search="warpgroup_wait<0>();", replace=f"warpgroup_wait<{depth}>();"),
-        Replace(search=store, replace=f"    warpgroup_wait<0>();\n{store}"),
-    )
-    return base.model_copy(update={"patches": patches})
+def wrong_kernels(bench: CroqtileWorkbench) -> dict[str, Twin]:
+    """The kernels that must fail."""
+    return twins(bench.start_kernel(task_for("f16")))
 
 
 def dtype_of(name: str) -> str:
@@ -113,7 +90,8 @@ def dtype_of(name: str) -> str:
 def build_all(check: Check) -> dict[str, Build]:
     """Build every kernel; lints must be silent on ours and speak on the early release."""
     builds = {}
-    for name, candidate in kernels(check.bench).items():
+    wrong = {name: twin.candidate for name, twin in wrong_kernels(check.bench).items()}
+    for name, candidate in {**kernels(check.bench), **wrong}.items():
         task = task_for(dtype_of(name))
         builds[name] = check.bench.build(candidate, task)
         lints = check.bench.lint(candidate, task)
@@ -134,34 +112,76 @@ def build_fresh(check: Check, builds: dict[str, Build]) -> None:
 
 
 def verify_all(check: Check, builds: dict[str, Build]) -> None:
-    """Right kernels pass on three seeds; the twins do not."""
-    for name, build in builds.items():
-        began = time.monotonic()
-        found = check.bench.verify(build, task_for(dtype_of(name)), SEEDS)
-        expected = name.startswith(("f16", "bf16"))
-        failure = found.first_failure
+    """Right kernels pass on three seeds."""
+    for name in kernels(check.bench):
+        found = check.bench.verify(builds[name], task_for(dtype_of(name)), SEEDS)
         errors = [c.rel_error for c in found.checks]
+        failure = found.first_failure
         text = failure.detail if failure else f"relative errors {errors}"
-        check.line(f"verify {name}", found.passed == expected, text)
+        check.line(f"verify {name}", found.passed, text)
         check.facts[f"verify {name}"] = found.model_dump(mode="json")
-        print(f"     ({time.monotonic() - began:.1f} s)")
+
+
+def refuse_all(check: Check, builds: dict[str, Build]) -> None:
+    """Each wrong kernel fails in the way that it must."""
+    task = task_for("f16")
+    for name, twin in wrong_kernels(check.bench).items():
+        began = time.monotonic()
+        try:
+            found = check.bench.verify(builds[name], task, SEEDS)
+            how, text = ("passed" if found.passed else "wrong"), str(found.first_failure)
+            if found.passed and twin.fails == "timed":
+                plan = TimingPlan(purpose="confirm", pairs=2)
+                check.bench.time({"candidate": builds[name], "library": "library"}, task, plan)
+        except CandidateError as exc:
+            how, text = type(exc).__name__, str(exc)
+            how = "timed" if twin.fails == "timed" else how
+        holds = how == twin.fails and twin.says in text
+        seconds = time.monotonic() - began
+        check.line(f"refuse {name}", holds, f"{how}: {text[:300]} ({seconds:.1f} s)")
+
+
+def judge_case(check: Check, build: Build, case: benches.Case) -> dict[str, object]:
+    """What the judge says of one case."""
+    task = task_for("f16")
+    programs = check.bench._programs(120.0)  # noqa: SLF001 - evidence looks inside
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        binary = check.bench._cache.folder / build.binary  # noqa: SLF001 - evidence looks inside
+        with programs.bench(binary, task, folder, case.name) as bench:
+            benches.run_case(case, bench, folder / "out", 120.0)
+        with programs.trusted(task, folder) as judge:
+            return benches.judge_output(case, judge, folder / "out", 120.0)
 
 
 def weak_check(check: Check, build: Build, name: str) -> None:
-    """What a 5 % check on inputs uniform in [0, 2) says of a racy kernel."""
-    task = task_for("f16")
-    programs = check.bench._programs(120.0)  # noqa: SLF001 - evidence looks inside
-    case = benches.Case("uniform02", "weak", "uniform02", 1, 0.05, 0.0)
-    with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        binary = check.bench._cache.folder / build.binary  # noqa: SLF001 - evidence looks inside
-        with programs.bench(binary, task, folder, name) as bench:
-            benches.run_case(case, bench, folder / "out", 120.0)
-        with programs.trusted(task, folder) as judge:
-            judged = benches.judge_output(case, judge, folder / "out", 120.0)
-    right = judged["wrong"] == 0
-    text = f"relative error {judged['rel_error']}, {judged['wrong']} elements off by over 5 %"
-    check.line(f"weak check passes {name}", right, text)
+    """A racy kernel before a 5 % check on inputs uniform in [0, 2), and before ours."""
+    weak = judge_case(check, build, benches.Case("uniform02", "weak", "uniform02", 1, 0.05, 0.0))
+    text = f"relative error {weak['rel_error']}, {weak['wrong']} elements off by over 5 %"
+    check.line(f"weak check passes {name}", weak["wrong"] == 0, text)
+    normal = judge_case(check, build, benches.cases(task_for("f16"), (1,))[-1])
+    text = f"relative error {normal['rel_error']}, {normal['wrong']} of {normal['total']} wrong"
+    check.line(f"normal inputs refute {name}", bool(normal["wrong"]), text)
+
+
+def verify_large(check: Check, builds: dict[str, Build]) -> None:
+    """How long a large shape takes to be judged."""
+    task = task_for("f16", (16384, 16384, 16384))
+    began = time.monotonic()
+    found = check.bench.verify(builds["f16_warpspec"], task, (1,))
+    text = f"{time.monotonic() - began:.1f} s, {[c.rel_error for c in found.checks]}"
+    check.line("verify 16384x16384x16384", found.passed, text)
+
+
+def noise(check: Check, builds: dict[str, Build]) -> None:
+    """One kernel against itself."""
+    plan = TimingPlan(purpose="noise", pairs=12)
+    same = {"a": builds["f16_warpspec"], "b": builds["f16_warpspec"]}
+    samples = check.bench.time(dict(same), task_for("f16"), plan)
+    ratio = estimate(samples, "a", "b", 1)
+    fine = abs(ratio.ratio - 1) < 0.005  # noqa: PLR2004 - the smallest effect that counts
+    text = f"ratio {ratio.ratio:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
+    check.line("noise", fine, f"{text}, floor {noise_floor(samples):.4f}")
 
 
 def library(check: Check) -> None:
@@ -238,12 +258,15 @@ def run(check: Check, out: Path, *, build_only: bool) -> None:
     check.attempt("build", lambda: builds.update(build_all(check)))
     check.attempt("build anew", lambda: build_fresh(check, builds))
     check.attempt("verify", lambda: verify_all(check, builds))
+    check.attempt("refuse", lambda: refuse_all(check, builds))
     check.attempt("library", lambda: library(check))
     for name in ("racy_early", "racy_wait1", "racy_wait2"):
         check.attempt(f"weak {name}", lambda n=name: weak_check(check, builds[n], n))  # type: ignore[misc]
     for regime, pairs in (("isolated", 10), ("burst", 6), ("sustained", 3)):
         plan = TimingPlan(purpose="pairs", pairs=pairs, regime=regime)  # type: ignore[arg-type]
         check.attempt(f"time {regime}", lambda p=plan: time_all(check, builds, SHAPE, p))  # type: ignore[misc]
+    check.attempt("noise", lambda: noise(check, builds))
+    check.attempt("verify large", lambda: verify_large(check, builds))
     small = TimingPlan(purpose="pairs", pairs=6)
     check.attempt("time small", lambda: time_all(check, builds, (1024, 1024, 1024), small))
     check.attempt(
@@ -263,7 +286,7 @@ def main() -> int:
     parser.add_argument("--build-only", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    config = Config()
+    config = Config(deadlines=Deadlines(verify_s=20.0))
     runner = LocalRunner("check", NullJournal(), threading.Event(), config.deadlines)
     work = Path(tempfile.mkdtemp(prefix="croq-check-"))
     cache = options.cache or work / "cache"

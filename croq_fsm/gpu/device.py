@@ -49,9 +49,9 @@ class Peaks:
 
 #: By a word of the device's name; the first that matches counts. SXM parts unless said.
 _DATA_SHEET: Final = (
+    ("GH200", Peaks(989.4e12, 4.0e12)),
     ("H200 NVL", Peaks(835.5e12, 4.8e12)),
     ("H200", Peaks(989.4e12, 4.8e12)),
-    ("GH200", Peaks(989.4e12, 4.0e12)),
     ("H100 NVL", Peaks(835.5e12, 3.9e12)),
     ("H100 PCIe", Peaks(756.4e12, 2.0e12)),
     ("H100", Peaks(989.4e12, 3.35e12)),

@@ -124,6 +124,7 @@ class Probe:
         return ".".join(m[2] for m in _CUTLASS_PART.finditer(path.read_text(errors="replace")))
 
     def _compile(self, name: str, snippet: str) -> Completed | None:
+        self._work.mkdir(parents=True, exist_ok=True)
         source = self._work / f"probe_{name}.co"
         source.write_text(snippet, encoding="utf-8")
         target = source.with_suffix(".cu")

@@ -102,7 +102,7 @@ class Timer {
   uint64_t kept_seed() const { return kept_seed_; }
 
  private:
-  static constexpr int kSets = 3, kMaxStamps = 4096;
+  static constexpr int kSets = 3, kMaxStamps = 4096, kSettleLaunches = 30;
   static constexpr unsigned long long kSpinNs = 75000, kQueueNs = 20000, kMaxQueueNs = 5000000;
   static constexpr double kSettleSeconds = 0.35;  // until the power budget of a burst is used up
 
@@ -193,7 +193,8 @@ class Timer {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(kSettleSeconds);
     while (std::chrono::steady_clock::now() < until) {
       if (timing.idle) usleep(1000);
-      else train(timing, 10);
+      for (int i = 0; i < kSettleLaunches; ++i) launch(timing, i);
+      check(cudaDeviceSynchronize(), "settling down");
     }
     return train(timing, timing.launches);
   }
