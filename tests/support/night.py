@@ -48,6 +48,21 @@ def make(path: Path, rounds: int = 6) -> Bench:
     return bench
 
 
+def interrupted(path: Path) -> Bench:
+    """A session that was stopped with its second idea in hand."""
+    ideator = ScriptedIdeator([{"TIME_US": "900"}])
+    bench = Bench(path, ideator, config=CONFIG)
+
+    def last(context: Context) -> object:
+        bench.stop.set()
+        return proposal(context.base.iteration, {"TIME_US": "800"})
+
+    ideator.script.append(last)
+    bench.run()
+    bench.close()
+    return bench
+
+
 def again(path: Path) -> str:
     """A second session of the same task in the root below ``path``, after a copied night."""
     ideator = ScriptedIdeator([{"TIME_US": "500"}])
