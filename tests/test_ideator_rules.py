@@ -143,6 +143,38 @@ def test_successes_raise_an_operator() -> None:
     assert chosen.tag == "kept"
 
 
+def test_a_gain_within_the_noise_is_half_a_success() -> None:
+    """An operator that looked faster, but not certainly, is preferred to one that looked slower."""
+    rounds = (
+        replace(past("slower", Decision.DISCARD), ratio=0.9),
+        replace(past("likely", Decision.DISCARD), ratio=1.2),
+    )
+    ideator = with_moves(FixedMoves(proposal("slower", 0.4), proposal("likely", 0.4)))
+    chosen = ideator.propose(make_context(history=rounds))
+    assert chosen is not None
+    assert chosen.tag == "likely"
+
+
+def test_the_very_change_that_failed_waits() -> None:
+    """Another step of an operator goes before the one that failed on an earlier base."""
+    again, other = (proposal(tag, 0.4, levers=("size",)) for tag in ("size_8", "size_16"))
+    failed = replace(past("size", Decision.DISCARD), tag="size_8")
+    chosen = with_moves(FixedMoves(again, other)).propose(make_context(history=(failed,)))
+    assert chosen is not None
+    assert chosen.tag == "size_16"
+
+
+def test_a_hint_that_names_a_lever_is_heard() -> None:
+    """A user who names an operator gets it tried, though others expect more."""
+    moves = FixedMoves(*(proposal(f"m{n}", 1.0) for n in range(20)), proposal("pack_b", 0.1))
+    chosen = with_moves(moves).propose(make_context(hints=("Try pack_b now!",)))
+    assert chosen is not None
+    assert chosen.tag == "pack_b"
+    unmoved = with_moves(moves).propose(make_context(hints=("good night",)))
+    assert unmoved is not None
+    assert unmoved.tag == "m0"
+
+
 def test_makes_no_more_moves_than_it_ranks() -> None:
     """Moves are made lazily: the window bounds how many are asked for."""
     moves = FixedMoves(*(proposal(f"m{n}", 0.1) for n in range(50)))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -29,6 +30,11 @@ _log = structlog.get_logger(__name__)
 
 #: Exploration never takes more than this share of the rounds.
 _MOST_EXPLORATION: Final = 0.5
+
+
+#: A move that a hint of the user names counts this many times, among this many more.
+_EMPHASIS: Final = 20.0
+_HINTED_WINDOW: Final = 4
 
 
 class RulesSettings(Value):
@@ -68,7 +74,8 @@ class RulesIdeator:
         """
         gate = Gate(context)
         stream = gate.admitted(self._source(context).proposals(context))
-        window = list(islice(stream, self._settings.window))
+        wider = _HINTED_WINDOW if context.hints else 1
+        window = list(islice(stream, self._settings.window * wider))
         _log.debug("ranked moves", admitted=len(window), refused=gate.refused)
         return self._choose(window, context) if window else None
 
@@ -90,11 +97,18 @@ class RulesIdeator:
         chance = min(_MOST_EXPLORATION, self._settings.explore * context.escalation)
         if rng.random() < chance:
             return rng.choice(window)
+        said = " ".join(context.hints).lower()
         # max() keeps the first of equals, so the order of the moves breaks ties.
-        return max(window, key=prior.score)
+        return max(window, key=lambda move: prior.score(move) * _emphasis(move, said))
 
     def _source(self, context: Context) -> Moves:
         dsl = context.task.dsl
         if dsl not in self._moves:
             self._moves[dsl] = moves_for(dsl)
         return self._moves[dsl]
+
+
+def _emphasis(move: Proposal, said: str) -> float:
+    """More for a move whose operator, macro or flag the user's hints name word for word."""
+    words = set(re.findall(r"[\w=-]+", said))
+    return _EMPHASIS if words.intersection(lever.lower() for lever in move.levers) else 1.0

@@ -90,8 +90,9 @@ def step(  # noqa: PLR0917 - a transition is exactly these parts
     macros_alone = old is not None and set(turned.values()) == set(changed)
     now = {macro: str(getattr(new, field)) for macro, field in turned.items()}
     was = {macro: str(getattr(old, field, "-")) for macro, field in turned.items()}
-    told = {"now": _listed(now), "was": _listed(was), "fields": _listed(changed)}
     is_kin = type(old) is type(new)
+    fields = changed if is_kin else _unusual(new)
+    told = {"now": _listed(now), "was": _listed(was), "fields": _listed(fields)}
     return Step(
         tag=_tag(name, changed) if is_kin else name,
         words={**new.model_dump(), **words, **told},
@@ -101,14 +102,29 @@ def step(  # noqa: PLR0917 - a transition is exactly these parts
     )
 
 
+def _unusual(member: Member) -> dict[str, object]:
+    """Sizes, and the other fields that are not at their defaults."""
+    defaults = {name: info.default for name, info in type(member).model_fields.items()}
+    sizes = set(member.MACROS.values())
+    return {
+        name: value
+        for name, value in member.model_dump().items()
+        if name in sizes or value != defaults[name]
+    }
+
+
 def _tag(name: str, changed: Mapping[str, object]) -> str:
     """``depth_kc256``, ``pack_b``, ``no_pack_b``: the operator and what it set."""
     if list(changed) == [name]:
         return name if changed[name] is not False else f"no_{name}"
-    values = "".join(
-        f"_{field}{int(v) if isinstance(v, bool) else v}" for field, v in changed.items()
-    )
+    values = "".join(map(_setting, changed, changed.values()))
     return f"{name}{values}" if len(changed) <= _MOST_TOLD else name
+
+
+def _setting(field: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"_{field}" if value else f"_no_{field}"
+    return f"_{field}{value}"
 
 
 def _listed(values: Mapping[str, object]) -> str:

@@ -24,6 +24,7 @@ from croq_fsm.ideators.rules.c_matmul_family import (
     balanced,
     canonical,
     is_feasible,
+    room_for_b,
 )
 from croq_fsm.ideators.rules.c_matmul_text import recognise, render
 from croq_fsm.ideators.rules.c_steps import Operators, Step
@@ -107,7 +108,8 @@ def _slice(config: Tiles, target: Target, shape: Shape, share: float) -> int:
 def blocked(config: Tiles, target: Target, shape: Shape, **changes: object) -> Tiles:
     """The configuration with blocks that fill half of the caches they are meant for."""
     mc = balanced(shape.m, int(_SHARE * target.l2) // (config.kc * FLOAT_BYTES), config.mr)
-    nc = balanced(shape.n, int(_SHARE * target.l3) // (config.kc * FLOAT_BYTES), config.nr)
+    most = int(_SHARE * room_for_b(target)) // (config.kc * FLOAT_BYTES)
+    nc = balanced(shape.n, most, config.nr)
     return config.model_copy(update={"blocked": True, "mc": mc, "nc": nc, **changes})
 
 
@@ -160,7 +162,7 @@ def _block_rows(case: Case) -> Turns:
 
 def _block_columns(case: Case) -> Turns:
     if case.tiles and case.tiles.blocked:
-        yield from _shares(case, "nc", case.shape.n, case.target.l3, case.tiles.nr)
+        yield from _shares(case, "nc", case.shape.n, room_for_b(case.target), case.tiles.nr)
 
 
 def _shares(case: Case, field: str, size: int, cache: int, unit: int) -> Turns:

@@ -21,6 +21,9 @@ FLOAT_BYTES: Final = 4
 #: Largest register tile that the text unrolls completely.
 MOST_ROWS, MOST_VECTORS = 32, 8
 
+#: Largest packed block; it is a static buffer. Bytes.
+_MOST_STATIC: Final = 64 << 20
+
 Size = Annotated[int, Field(ge=1)]
 
 
@@ -161,7 +164,13 @@ def is_feasible(config: Tiles, target: Target) -> bool:
         return False
     if not config.blocked:
         return not config.pack_a
-    return config.a_block_bytes <= target.l2 and config.b_block_bytes <= target.l3
+    fits_l2 = config.a_block_bytes <= target.l2
+    return fits_l2 and config.b_block_bytes <= room_for_b(target)
+
+
+def room_for_b(target: Target) -> int:
+    """Bytes that a block of b may take: the last-level cache, within reason for a buffer."""
+    return min(target.l3, _MOST_STATIC)
 
 
 #: Rough costs in cycles; they only rank configurations against each other.

@@ -51,18 +51,28 @@ def target_of(context: Context) -> Target:
     """Limits for candidates that keep the base's flags."""
     limits = context.device.limits
     widest = limits.get("vector_bytes", BASELINE_VECTOR)
-    is_told = any(flag.startswith(_TARGET_FLAGS) for flag in context.base.candidate.flags)
+    is_told = any(flag.startswith(_TARGET_FLAGS) for flag in flags_in_effect(context))
     usable = widest if is_told else min(widest, BASELINE_VECTOR)
     return Target(
         vector_bytes=usable,
         widest_bytes=widest,
-        registers=limits.get("vector_registers", _registers(usable, context.device.key)),
+        registers=min(
+            limits.get("vector_registers", _MANY_REGISTERS),
+            _registers(usable, context.device.key),
+        ),
         l1d=limits.get("l1d_bytes", _L1D),
         l2=limits.get("l2_bytes", _L2),
         l3=limits.get("l3_bytes", _L3),
     )
 
 
+def flags_in_effect(context: Context) -> tuple[str, ...]:
+    """Flags of the configuration, which every build has, and those of the base."""
+    always = context.dialect.get("base_flags", "").split()
+    return (*always, *context.base.candidate.flags)
+
+
 def _registers(vector_bytes: int, device_key: str) -> int:
+    """Registers of that width that code for it can name, whatever wider code could."""
     is_arm = "aarch64" in device_key or "arm64" in device_key
     return _MANY_REGISTERS if is_arm or vector_bytes >= _AVX512_BYTES else _FEW_REGISTERS

@@ -62,6 +62,7 @@ class Rule(Value):
         why: Sentence that says why it should help.
         flag: Compiler flag, for operators that only add one.
         group: Prefixes of flags that the new flag takes the place of.
+        compiler: Kind of compiler that knows the flag; empty means any.
         device: Text that the device's key must hold, for example ``x86_64``; empty means any.
         min_vector_bytes: Width of the device's vectors below which the rule is idle.
     """
@@ -78,6 +79,7 @@ class Rule(Value):
     why: str
     flag: str = ""
     group: tuple[str, ...] = ()
+    compiler: str = ""
     device: str = ""
     min_vector_bytes: int = 0
 

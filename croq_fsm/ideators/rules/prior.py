@@ -18,6 +18,9 @@ _FAILURES: Final = 1.0
 #: What a change is worth again after it failed once, on whatever base.
 _SAME_AGAIN: Final = 0.4
 
+#: A round that was faster by more than this, but not certainly so, is half a success.
+_PROMISING, _HALF = 1.02, 0.5
+
 _TAIL: Final = re.compile(r"[_0-9].*$")
 
 
@@ -31,12 +34,12 @@ class Prior:
     """Success rates learnt from the rounds of a session.
 
     Attributes:
-        kept: KEEPs per operator.
+        successes: Successes per operator; a KEEP is one, a gain within the noise a half.
         tried: Rounds per operator.
-        failed: Rounds per tag that were no KEEP.
+        failed: Rounds per tag that were no success at all.
     """
 
-    kept: dict[str, int] = field(default_factory=dict)
+    successes: dict[str, float] = field(default_factory=dict)
     tried: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
 
@@ -45,11 +48,10 @@ class Prior:
         """Count what the history says."""
         prior = cls()
         for past in history:
-            name = operator_of(past.levers, past.tag)
+            name, success = operator_of(past.levers, past.tag), _success(past)
             prior.tried[name] = prior.tried.get(name, 0) + 1
-            if past.decision is Decision.KEEP:
-                prior.kept[name] = prior.kept.get(name, 0) + 1
-            else:
+            prior.successes[name] = prior.successes.get(name, 0.0) + success
+            if not success:
                 prior.failed[past.tag] = prior.failed.get(past.tag, 0) + 1
         return prior
 
@@ -59,7 +61,7 @@ class Prior:
         The very change that failed on another base counts for less still.
         """
         name = operator_of(proposal.levers, proposal.tag)
-        rate = (_SUCCESSES + self.kept.get(name, 0)) / (
+        rate = (_SUCCESSES + self.successes.get(name, 0.0)) / (
             _SUCCESSES + _FAILURES + self.tried.get(name, 0)
         )
         same = _SAME_AGAIN ** self.failed.get(proposal.tag, 0)
@@ -68,3 +70,9 @@ class Prior:
     def score(self, proposal: Proposal) -> float:
         """Expected gain times weight; what the policy ranks by."""
         return proposal.expected_gain * self.weight(proposal)
+
+
+def _success(past: Past) -> float:
+    if past.decision is Decision.KEEP:
+        return 1.0
+    return _HALF if past.ratio is not None and past.ratio > _PROMISING else 0.0
