@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv as csv_module
+import io
 import shlex
 from typing import Any
 
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.measurement import Samples
+from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Attempt, Effect, Iteration
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.source import sha256
@@ -114,18 +117,31 @@ def profile_artifacts(ports: Ports, round_: int) -> list[Artifact]:
     if taken is None:
         return []
     profile, csv, number = taken
-    stem = f"ncu_{ports.history.iteration(number).name}_round{round_}"
+    name = f"{ports.history.iteration(number).name}_round{round_}"
     found = []
     if csv:
-        path = ports.layout.keyed("perf", f"{stem}.csv")
+        path = ports.layout.keyed("perf", f"ncu_{name}.csv")
         found.append(text_artifact(path, "profile", csv, round_))
+    else:
+        path = ports.layout.keyed("perf", f"profile_{name}.csv")
+        found.append(text_artifact(path, "profile", _metrics_csv(profile), round_))
     report = profile.files.get("ncu-rep")
     if report:
-        path = ports.layout.keyed("perf", f"{stem}.ncu-rep")
-        found.append(
-            cached_artifact(path, "report", (report, ports.workbench.read(report)), round_)
-        )
+        path = ports.layout.keyed("perf", f"ncu_{name}.ncu-rep")
+        content = (report, ports.workbench.read(report))
+        found.append(cached_artifact(path, "report", content, round_))
     return found
+
+
+def _metrics_csv(profile: Profile) -> str:
+    """Metrics of a profiler that leaves no file of its own."""
+    stream = io.StringIO()
+    table = csv_module.writer(stream, lineterminator="\n")
+    table.writerow(("metric", "value", "unit"))
+    table.writerow(("tool", profile.tool, ""))
+    table.writerow(("bottleneck", str(profile.bottleneck), profile.confidence))
+    table.writerows((m.name, m.value, m.unit) for m in profile.metrics)
+    return stream.getvalue()
 
 
 def publish(

@@ -29,6 +29,9 @@ from states import _publishing, _waiting
 
 _LIBRARY = {"c": "blas", "croqtile": "cublas", "cuda": "cublas"}
 _LOG_EXCERPT = 2000
+#: A noise floor above this says more about the neighbours than about the device.
+_DISTURBED = 0.05
+_NOISE_TRIES = 3
 
 
 def run(session: Session, ports: Ports) -> Step:
@@ -57,12 +60,20 @@ def _measure(session: Session, ports: Ports) -> Step:
     if not checks.passed:
         return _wrong(session, checks)
     samples = _time(session, ports, build, "baseline")
-    noise = _time(session, ports, build, "noise")
+    noise = _quietest(session, ports, build)
     return _measured(session, ports, candidate, build, (checks, samples, noise))
 
 
 def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
     return tuple(session.seed + i for i in range(ports.config.measure.verify_seeds))
+
+
+def _quietest(session: Session, ports: Ports, build: Build) -> Samples:
+    """A/A samples; taken again a few times when the machine was plainly disturbed."""
+    taken = [_time(session, ports, build, "noise")]
+    while stats.noise_floor(taken[-1]) > _DISTURBED and len(taken) < _NOISE_TRIES:
+        taken.append(_time(session, ports, build, "noise"))
+    return min(taken, key=stats.noise_floor)
 
 
 def _time(session: Session, ports: Ports, build: Build, purpose: str) -> Samples:

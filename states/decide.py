@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croq_fsm.domain.decision import Policy, Ruling, rule
 from croq_fsm.domain.measurement import Estimate, Samples, merge
-from croq_fsm.domain.records import Step
+from croq_fsm.domain.records import Facts, Record, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Verdict, Work
@@ -30,7 +30,19 @@ def run(session: Session, ports: Ports) -> Step:
         return Step(Outcome.AMBIGUOUS, _more(work, ruling), detail)
     verdict = _verdict(ruling.decision, ruling.reason, estimate, merged)
     decided = work.model_copy(update={"verdict": verdict})
-    return Step(Outcome.DECIDED, decided, {**detail, "decision": ruling.decision.name})
+    return Step(
+        Outcome.DECIDED,
+        decided,
+        {**detail, "decision": ruling.decision.name},
+        records=_noise_of_new_best(ruling.decision, merged),
+    )
+
+
+def _noise_of_new_best(decision: Decision, samples: Samples) -> tuple[Record, ...]:
+    """Noise depends on the kernel; a new best brings its own floor from the confirmation."""
+    if decision is not Decision.KEEP or not samples.of("twin"):
+        return ()
+    return (Facts(noise=stats.spread(stats.estimate(samples, "candidate", "twin", seed=1))),)
 
 
 def policy(session: Session, ports: Ports) -> Policy:

@@ -115,6 +115,9 @@ def _time(session: Session, ports: Ports, build: Build) -> Samples:
     contestants: dict[str, Contestant] = {"candidate": build, "best": incumbent}
     if work.phase == "confirm" or _wants_fresh_baseline(session):
         contestants["library"] = "library"
+    if work.phase == "confirm":
+        # The same build once more: what a new best differs from itself is its noise floor.
+        contestants["twin"] = build
     plan = TimingPlan(
         purpose=work.phase,
         pairs=work.pairs,

@@ -98,8 +98,12 @@ def noise_floor(samples: Samples, seed: int = 1) -> float:
     names = sorted({block.contestant for block in samples.blocks})
     if len(names) != 2:  # noqa: PLR2004 - an A/A test has two sides
         raise ValueError(f"an A/A measurement has two contestants, this one has {names}")
-    result = estimate(samples, names[0], names[1], seed)
-    return max(result.high - 1.0, 1.0 / result.low - 1.0)
+    return spread(estimate(samples, names[0], names[1], seed))
+
+
+def spread(aa: Estimate) -> float:
+    """The largest relative difference that an A/A interval admits."""
+    return max(aa.high - 1.0, 1.0 / aa.low - 1.0)
 
 
 def _deviations(centred: NDArray[np.float64], seed: int) -> tuple[float, float]:
