@@ -1,6 +1,7 @@
-/* Memory that notices. Every buffer lies between pages that may not be touched at all. The
- * output lies between bands of a known pattern, too, and is full of a NaN that no arithmetic
- * makes before the kernel runs; the inputs cannot be written while it runs. */
+/* Memory that notices. Every buffer lies between moats that may not be touched at all, wide
+ * enough that an index gone wrong does not land in the next buffer. The output also lies between
+ * bands of a known pattern, and is full of a NaN that no arithmetic makes before the kernel runs;
+ * the inputs cannot be written while it runs. */
 #ifndef CROQ_ARENA_H
 #define CROQ_ARENA_H
 
@@ -12,13 +13,14 @@
 #include <sys/mman.h>
 
 enum { PAGE = 1 << 16, BAND = PAGE, LINE = 64 }; /* 64 KiB is a multiple of every page size */
+enum { MOAT = 16 << 20 };                        /* takes addresses, no memory */
 static const unsigned char BAND_BYTE = 0xA5;
 static const uint32_t POISON = 0x7FA5C3E1u; /* a signalling NaN with a payload of our own */
 
 struct buffer {
   const char *name;
-  unsigned char *map; /* forbidden page, body, forbidden page */
-  size_t body;        /* bytes between the forbidden pages */
+  unsigned char *map; /* moat, body, moat */
+  size_t body;        /* bytes between the moats */
   float *data;
   size_t bytes;
   size_t front, back; /* bytes of the bands */
@@ -31,27 +33,27 @@ static void give_up(const char *what) {
 
 static size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-/* The data ends right before the forbidden page (or the band), up to a cache line. */
+/* The data ends right before the moat (or the band), up to a cache line. */
 static struct buffer make_buffer(const char *name, size_t bytes, int banded) {
   struct buffer b = {.name = name, .bytes = bytes};
   const size_t lines = round_up(bytes, LINE), band = banded ? BAND : 0;
   b.body = round_up(lines, PAGE) + 2 * band;
-  b.map = mmap(NULL, b.body + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  b.map = mmap(NULL, b.body + 2 * MOAT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (b.map == MAP_FAILED) give_up("mmap");
-  if (mprotect(b.map + PAGE, b.body, PROT_READ | PROT_WRITE)) give_up("mprotect");
-  b.data = (float *)(b.map + PAGE + b.body - band - lines);
-  b.front = (size_t)((unsigned char *)b.data - (b.map + PAGE));
+  if (mprotect(b.map + MOAT, b.body, PROT_READ | PROT_WRITE)) give_up("mprotect");
+  b.data = (float *)(b.map + MOAT + b.body - band - lines);
+  b.front = (size_t)((unsigned char *)b.data - (b.map + MOAT));
   b.back = b.body - b.front - bytes;
   return b;
 }
 
 static void protect(const struct buffer *b, int writable) {
-  if (mprotect(b->map + PAGE, b->body, writable ? PROT_READ | PROT_WRITE : PROT_READ))
+  if (mprotect(b->map + MOAT, b->body, writable ? PROT_READ | PROT_WRITE : PROT_READ))
     give_up("mprotect");
 }
 
 static void lay_bands(const struct buffer *b) {
-  memset(b->map + PAGE, BAND_BYTE, b->front);
+  memset(b->map + MOAT, BAND_BYTE, b->front);
   memset((unsigned char *)b->data + b->bytes, BAND_BYTE, b->back);
 }
 
@@ -61,7 +63,7 @@ static int is_whole(const unsigned char *band, size_t bytes) {
 
 /* Distance in bytes of the nearest damage: negative before the data, positive behind it. */
 static long band_damage(const struct buffer *b) {
-  const unsigned char *first = b->map + PAGE, *last = (unsigned char *)b->data + b->bytes;
+  const unsigned char *first = b->map + MOAT, *last = (unsigned char *)b->data + b->bytes;
   if (is_whole(first, b->front) && is_whole(last, b->back)) return 0;
   const unsigned char *before = (unsigned char *)b->data, *behind = before + b->bytes;
   for (size_t i = 0; i < b->back; ++i)

@@ -40,7 +40,7 @@ static int explain(const char *at, const void *context) {
   for (int i = 0; i < WATCHED_MAX && watched[i]; ++i) {
     const struct buffer *b = watched[i];
     const char *start = (const char *)b->data, *end = start + b->bytes;
-    if (at < (const char *)b->map || at >= (const char *)b->map + b->body + 2 * PAGE) continue;
+    if (at < (const char *)b->map || at >= (const char *)b->map + b->body + 2 * MOAT) continue;
     if (at >= end)
       print_error("%s %ld bytes behind the end of %s\n", access_of(context), (long)(at - end), b->name);
     else if (at < start)
