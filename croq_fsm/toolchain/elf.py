@@ -96,7 +96,9 @@ class ElfObject:
         try:
             self.sections = list(_sections(data))
             self.symbols = list(self._read_symbols())
-        except (struct.error, IndexError, UnicodeDecodeError) as exc:
+        except NotAnObject:
+            raise
+        except (struct.error, IndexError, OverflowError, ValueError) as exc:
             raise NotAnObject(f"no readable ELF object: {exc}") from exc
 
     @property
