@@ -11,6 +11,7 @@ from croq_fsm.errors import (
     CandidateCrashed,
     CandidateRefused,
     CroqError,
+    DiskFull,
     EnvironmentMissing,
 )
 from croq_fsm.toolchain.croqtile_bench import (
@@ -109,6 +110,7 @@ def test_the_ladder_has_exact_inputs_first_and_all_seeds() -> None:
         ("cuda: cudaErrorLaunchFailure in timed launches: x", CandidateCrashed),
         ("cuda: cudaErrorInvalidValue in launch of the candidate: x", CandidateRefused),
         ("cuda: cudaErrorMemoryAllocation in allocate an operand: x", EnvironmentMissing),
+        ("cannot write the output file /x", DiskFull),
         ("cuda: cudaErrorNoDevice in allocate scratch: x", EnvironmentMissing),
         ("unknown request: x", CandidateRefused),
     ],

@@ -34,6 +34,15 @@ def test_synchronise_goes_and_bytes_are_announced_at_once() -> None:
     assert len(notes) == 2
 
 
+def test_a_thread_elected_for_each_copy_is_no_hindrance() -> None:
+    """The compiler may guard each copy of a producing warpgroup by itself."""
+    again = "  }\n  if ((threadIdx.x == 0)) {\n  full[(k) % 3].expect_transaction"
+    text, notes = repair(TEXT.replace("  full[(k) % 3].expect_transaction", again))
+    assert "arrive_and_expect_tx(49152);" in text
+    assert "expect_transaction" not in text
+    assert len(notes) == 2
+
+
 def test_repair_is_idempotent() -> None:
     """A repaired text is left alone."""
     once, _ = repair(TEXT)

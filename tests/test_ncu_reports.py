@@ -244,7 +244,7 @@ def test_a_profile_is_read_by_either_way(tmp_path: Path, readable: bool) -> None
     """The CSV stands in for a report that cannot be read."""
     if readable:
         pytest.importorskip("ncu_report")
-    tool = Ncu(FakeNcu(readable=readable), Path("/opt/ncu"), 10.0)  # type: ignore[arg-type]
+    tool = Ncu(FakeNcu(readable=readable), Path("/usr/bin/ncu"), 10.0)  # type: ignore[arg-type]
     launch = tool.profile(("bench",), ("__choreo_device_matmul",), tmp_path, full=True)
     values = {metric.name: metric.value for metric in launch.metrics}
     assert values[names.TENSOR] == pytest.approx(62.735, abs=1e-3)
@@ -254,6 +254,6 @@ def test_a_profile_is_read_by_either_way(tmp_path: Path, readable: bool) -> None
 
 def test_another_kernels_profile_is_refused(tmp_path: Path) -> None:
     """A report that holds no launch of the candidate is no profile of it."""
-    tool = Ncu(FakeNcu(readable=False), Path("/opt/ncu"), 10.0)  # type: ignore[arg-type]
+    tool = Ncu(FakeNcu(readable=False), Path("/usr/bin/ncu"), 10.0)  # type: ignore[arg-type]
     with pytest.raises(EnvironmentMissing, match="holds no launch of mine"):
         tool.profile(("bench",), ("mine",), tmp_path, full=True)

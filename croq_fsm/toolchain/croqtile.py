@@ -30,7 +30,7 @@ from croq_fsm.toolchain import croqtile_lint
 from croq_fsm.toolchain.build_cache import BuildCache
 from croq_fsm.toolchain.croqtile_build import Builder
 from croq_fsm.toolchain.croqtile_doctor import Doctor
-from croq_fsm.toolchain.croqtile_flags import allowed_flags
+from croq_fsm.toolchain.croqtile_flags import NVCC_FORMS, allowed_flags
 from croq_fsm.toolchain.croqtile_probe import Probe
 from croq_fsm.toolchain.croqtile_time import Timing
 from croq_fsm.toolchain.croqtile_tools import find_tools
@@ -183,7 +183,7 @@ class CroqtileWorkbench:
     def _dialect(self) -> dict[str, str]:
         facts = self._probe.dialect()
         known = frozenset(facts.get("flags", "").split())
-        return {**facts, "flags": " ".join(allowed_flags(known))}
+        return {**facts, "flags": " ".join(allowed_flags(known)), "nvcc_flags": NVCC_FORMS}
 
     @cached_property
     def _device(self) -> Device:

@@ -17,6 +17,7 @@ from croq_fsm.errors import (
     CandidateError,
     CandidateRefused,
     CroqError,
+    DiskFull,
     EnvironmentMissing,
 )
 from croq_fsm.toolchain.process import Command, Conversation, Runner
@@ -28,6 +29,7 @@ _FAULT: Final = re.compile(
     r"|TensorMemoryLeak|ExternalDevice|Unknown)\b"
 )
 _NO_MEMORY: Final = "cudaErrorMemoryAllocation in allocate"
+_NO_SPACE: Final = "cannot write the output file"
 _NO_DEVICE: Final = re.compile(
     r"cudaError(?:NoDevice|InsufficientDriver|InitializationError|StubLibrary|SystemNotReady"
     r"|SystemDriverMismatch|NoKernelImageForDevice|DevicesUnavailable)\b"
@@ -181,6 +183,8 @@ def candid(answer: dict[str, object]) -> dict[str, object]:
 
 def bench_error(text: str) -> CroqError:
     """What a failure that the bench reports means."""
+    if _NO_SPACE in text:
+        return DiskFull(f"no space for the output of a kernel: {text}")
     if _NO_DEVICE.search(text) or _NO_MEMORY in text:
         return EnvironmentMissing(f"the device cannot run the task: {text}")
     if _FAULT.search(text):

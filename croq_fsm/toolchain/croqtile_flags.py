@@ -50,6 +50,13 @@ _NVCC: Final = re.compile(
 )
 _MIN_REGISTERS, _MAX_REGISTERS = 24, 255
 
+#: The nvcc flags of the list above, for people and ideators.
+NVCC_FORMS: Final = (
+    "nvcc:-maxrregcount=N nvcc:--use_fast_math nvcc:-DNDEBUG nvcc:-O[123] nvcc:-Xptxas=-O[123] "
+    "nvcc:-Xptxas=--allow-expensive-optimizations=BOOL nvcc:-Xptxas=--def-load-cache=c[agv] "
+    "nvcc:--extra-device-vectorization nvcc:--ftz=BOOL nvcc:--prec-div=BOOL nvcc:--fmad=BOOL"
+)
+
 
 @dataclass(frozen=True)
 class Flags:

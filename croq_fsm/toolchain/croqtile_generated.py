@@ -24,7 +24,9 @@ _SYNC: Final = re.compile(
 )
 _ANNOUNCE: Final = re.compile(
     r"^(?P<indent>[ \t]*)(?P<bar>[\w.]+\[[^\n;]*?\])\.arrive_and_expect_tx\((?P<bytes>\d+)\);\n"
-    r"(?P<rest>(?:[ \t]*choreo::tma_load[^\n]*;\n|[ \t]*(?P=bar)\.expect_transaction\(\d+\);\n)+)",
+    r"(?P<rest>(?:[ \t]*choreo::tma_load[^\n]*;\n|[ \t]*(?P=bar)\.expect_transaction\(\d+\);\n"
+    # A whole warpgroup that produces elects its thread for each copy anew.
+    r"|[ \t]*\}\n|[ \t]*if \(+threadIdx\.x == \d+\)+ \{\n)+)",
     re.MULTILINE,
 )
 _EXPECT: Final = re.compile(r"^[ \t]*[^\n]*\.expect_transaction\((\d+)\);\n", re.MULTILINE)

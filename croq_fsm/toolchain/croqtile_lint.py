@@ -76,8 +76,6 @@ def structure(candidate: Candidate) -> dict[str, str]:
         "accumulators": str(len(kernel.accumulators) or ""),
         "registers": "reassigned" if _SETREG.search(kernel.text) else "uniform",
     }
-    if candidate.patches:
-        features["patched"] = str(len(candidate.patches))
     return {name: value for name, value in features.items() if value}
 
 
