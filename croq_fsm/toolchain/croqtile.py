@@ -80,7 +80,11 @@ class CroqtileWorkbench:
         return self._device
 
     def dialect(self) -> dict[str, str]:
-        """See ``Workbench.dialect``. ``flags`` are those that a candidate may bring."""
+        """See ``Workbench.dialect``.
+
+        ``flags`` are the Choreo options that candidates may bring, as the compiler spells them;
+        ``candidate_flags`` all that may stand in ``Candidate.flags``, with their prefixes.
+        """
         return dict(self._dialect)
 
     def supports(self, task: Task) -> None:
@@ -183,7 +187,9 @@ class CroqtileWorkbench:
     def _dialect(self) -> dict[str, str]:
         facts = self._probe.dialect()
         known = frozenset(facts.get("flags", "").split())
-        return {**facts, "flags": " ".join(allowed_flags(known)), "nvcc_flags": NVCC_FORMS}
+        allowed = allowed_flags(known)
+        bare = " ".join(flag.partition(":")[2] for flag in allowed)
+        return {**facts, "flags": bare, "candidate_flags": " ".join([*allowed, NVCC_FORMS])}
 
     @cached_property
     def _device(self) -> Device:

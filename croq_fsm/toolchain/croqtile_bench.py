@@ -106,6 +106,10 @@ class Trusted:
             raise EnvironmentMissing(f"our own device program failed: {answer.get('error')}")
         return answer
 
+    def cpu_seconds(self) -> float | None:
+        """See ``process.Conversation.cpu_seconds``."""
+        return self._talk.cpu_seconds()
+
     def close(self) -> None:
         """See ``process.Conversation.close``."""
         self._talk.close()

@@ -50,6 +50,10 @@ class Listener:
         self.clock = statistics.fmean(numbers) if numbers else None
         return answer
 
+    def cpu_seconds(self) -> float | None:
+        """See ``process.Conversation.cpu_seconds``."""
+        return self._talk.cpu_seconds()
+
     def close(self) -> None:
         """See ``process.Conversation.close``."""
         self._talk.close()
