@@ -86,14 +86,17 @@ def test_peaks_are_measured_once(tmp_path: Path) -> None:
     runner = LocalRunner("peaks", NullJournal(), threading.Event(), settings.deadlines)
     machine = CpuMachine(X86)
 
-    def measure() -> Peaks:
-        return measure_peaks(runner, program, machine, settings, tmp_path)
+    def measure(*, again: bool = False) -> Peaks:
+        return measure_peaks(runner, program, machine, settings, tmp_path, again=again)
 
     assert measure() == measure() == Peaks(2e9, 1e9)
     assert (tmp_path / "runs").read_text() == "run\n"
-    next(tmp_path.glob("peaks-*.json")).write_text("{}")
+    remembered = next(tmp_path.glob("peaks-*.json"))
+    remembered.write_text("{}")
     measure()
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
+    remembered.write_text('{"flops": 3e9, "bandwidth": 1e8}')
+    assert measure(again=True) == measure() == Peaks(3e9, 1e9)
 
 
 def test_failing_peaks_are_told(tmp_path: Path) -> None:

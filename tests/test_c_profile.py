@@ -8,7 +8,7 @@ from c_dsl_support import task
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.device import Device
 from croq_fsm.domain.states import Bottleneck
-from croq_fsm.profiling.roofline import Observation, profile
+from croq_fsm.profiling.roofline import Observation, excess, profile
 
 DEVICE = Device(key="cpu_x", name="x", uuid="u", peak_flops=1e11, peak_bandwidth=1e10)
 BUILD = Build(
@@ -105,3 +105,20 @@ def test_numbers_are_those_of_the_problem() -> None:
     assert found.metric("flops.pct_of_peak") == pytest.approx(100 * flops / 0.01 / 1e11)
     assert found.metric("intensity.flop_per_byte") == pytest.approx(flops / (3 * 512 * 512 * 4))
     assert found.metric("intensity.machine_balance") == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "seconds", "word"),
+    [
+        (MATMUL, 2.7e-3, ""),
+        (MATMUL, 1.0e-3, "2.7 times the machine's peak FLOP/s"),
+        (SOFTMAX, 0.42e-3, ""),
+        (SOFTMAX, 0.1e-3, "4.2 times the machine's peak bandwidth"),
+    ],
+)
+def test_times_beyond_the_peaks_are_named(chosen: object, seconds: float, word: str) -> None:
+    """What no machine with these peaks can do is told apart from what is merely good."""
+    text = excess(chosen, DEVICE, seconds)  # type: ignore[arg-type]
+    assert (word in text) if word else text == ""
+    bare = DEVICE.model_copy(update={"peak_flops": None, "peak_bandwidth": None})
+    assert excess(chosen, bare, seconds) == ""  # type: ignore[arg-type]

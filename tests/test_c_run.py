@@ -249,3 +249,17 @@ def test_softmax_on_large_numbers(bench: CWorkbench) -> None:
     assert failure is not None
     assert failure.name == "large-seed-1"
     assert softmax("").source
+
+
+def test_impossible_times_are_refused(bench: CWorkbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time beyond the peaks is refused, but only after the peaks were measured again."""
+    built = bench.build(GOOD["matmul"], MATMUL)
+    slow = bench.device().model_copy(update={"peak_flops": 1e3})
+    bench._device = slow
+    bench.time({"a": built}, MATMUL, PLAN)
+    assert bench.device().peak_flops != 1e3
+    monkeypatch.setattr(bench, "_measured_device", lambda **_: slow)
+    bench._device = slow
+    with pytest.raises(CandidateRefused, match="a: .* times the machine's peak FLOP/s"):
+        bench.time({"a": built}, MATMUL, PLAN)
+    del bench._device

@@ -7,6 +7,7 @@ it. A counter that cannot be read is absent, never zero.
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -26,6 +27,7 @@ _FAR_PCT: Final = 30.0
 _NOISY: Final = 0.15
 _LINE_BYTES: Final = 64
 _LOW_IPC: Final = 1.0
+_POSSIBLE: Final = 1.5
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -75,6 +77,22 @@ def profile(build: Build, task: Task, device: Device, seen: Observation, *, full
         remarks=build.remarks,
         duration=seen.typical,
     )
+
+
+def excess(task: Task, device: Device, seconds: float) -> str:
+    """Why a time cannot be, by the measured peaks; "" when it can.
+
+    Reading the inputs from memory and, for operators with a fixed amount of arithmetic, doing
+    it take their time. A peak that was measured among neighbours is too low, hence the margin.
+    """
+    inputs = sum(tensor.nbytes(task.sizes) for tensor in task.precision.inputs)
+    shares = {"bandwidth": inputs / seconds / (device.peak_bandwidth or math.inf)}
+    if not task.op.judged_by_time:
+        shares["FLOP/s"] = task.flops / seconds / (device.peak_flops or math.inf)
+    name = max(shares, key=lambda key: shares[key])
+    if shares[name] <= _POSSIBLE:
+        return ""
+    return f"{seconds * 1e6:.2f} us would be {shares[name]:.1f} times the machine's peak {name}"
 
 
 def _metrics(build: Build, task: Task, device: Device, seen: Observation) -> list[Metric]:

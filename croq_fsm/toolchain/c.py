@@ -18,6 +18,7 @@ from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.shapes import format_shape
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CandidateRefused, UsageError
+from croq_fsm.measure import stats
 from croq_fsm.profiling import roofline
 from croq_fsm.toolchain import c_doctor, c_sources
 from croq_fsm.toolchain.build_cache import BuildCache
@@ -140,7 +141,11 @@ class CWorkbench:
 
     def time(self, contestants: dict[str, Contestant], task: Task, plan: TimingPlan) -> Samples:
         """See ``Workbench.time``. The regime is recorded; on a CPU all three are the same."""
-        return self._bench.time(contestants, task, plan)
+        samples = self._bench.time(contestants, task, plan)
+        for name, contestant in contestants.items():
+            if isinstance(contestant, Build):
+                self._check_plausible(name, task, stats.block_seconds(samples, name))
+        return samples
 
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
         """See ``Workbench.profile``. A CPU is shared by design, so it is never Contended."""
@@ -164,11 +169,23 @@ class CWorkbench:
 
     @cached_property
     def _device(self) -> Device:
+        return self._measured_device(again=False)
+
+    def _measured_device(self, *, again: bool) -> Device:
         folder = self._cache / "machine"
         folder.mkdir(parents=True, exist_ok=True)
         program = self._compile.peaks_program(self._config.c.threads)
-        peaks = measure_peaks(self._runner, program, self._machine, self._config, folder)
+        peaks = measure_peaks(
+            self._runner, program, self._machine, self._config, folder, again=again
+        )
         return self._machine.device(peaks, self._config.c.threads)
+
+    def _check_plausible(self, name: str, task: Task, seconds: float) -> None:
+        """Refuse a time below what the machine can do, once the peaks are measured again."""
+        if roofline.excess(task, self._device, seconds):
+            self._device = self._measured_device(again=True)
+        if text := roofline.excess(task, self._device, seconds):
+            raise CandidateRefused(f"{name}: {text}; such a time is not believed")
 
     @cached_property
     def _dialect(self) -> dict[str, str]:
