@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "inputs.cuh"
-#include "problem.hpp"
+#include "problem.h"
 
 namespace croq {
 

@@ -2,10 +2,10 @@
 // launches, watches over memory, times, and hands the whole output to whoever can judge it.
 #include "arena.cuh"
 #include "candidate.h"
-#include "channel.hpp"
-#include "device_info.hpp"
-#include "files.hpp"
-#include "tensor_map.hpp"
+#include "channel.h"
+#include "device_info.h"
+#include "files.h"
+#include "tensor_map.h"
 #include "timer.cuh"
 
 namespace {

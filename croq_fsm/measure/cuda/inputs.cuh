@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda_check.hpp"
+#include "cuda_check.h"
 
 namespace croq {
 

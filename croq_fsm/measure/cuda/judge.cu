@@ -1,10 +1,10 @@
 // The trusted program: judges outputs against a reference of its own, and times the library.
 // No candidate code is ever in this process.
 #include "arena.cuh"
-#include "channel.hpp"
-#include "cublas.hpp"
-#include "device_info.hpp"
-#include "files.hpp"
+#include "channel.h"
+#include "cublas.h"
+#include "device_info.h"
+#include "files.h"
 #include "reference.cuh"
 #include "timer.cuh"
 

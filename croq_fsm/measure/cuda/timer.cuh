@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "arena.cuh"
-#include "json.hpp"
+#include "json.h"
 
 namespace croq {
 

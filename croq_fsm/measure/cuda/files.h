@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_check.hpp"
+#include "cuda_check.h"
 
 namespace croq {
 

@@ -8,7 +8,7 @@
 #include <iostream>
 #include <string>
 
-#include "json.hpp"
+#include "json.h"
 
 namespace croq {
 

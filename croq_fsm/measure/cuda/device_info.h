@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "cuda_check.hpp"
-#include "json.hpp"
+#include "cuda_check.h"
+#include "json.h"
 
 namespace croq {
 
