@@ -261,3 +261,41 @@ def test_options_reach_the_child(clock: Clock) -> None:
     take(clock, {"best": child}, options=lambda name, n: {"who": name, "shifts": [0] * n})
     assert all(r["who"] == "best" and len(r["shifts"]) == r["launches"] for r in child.requests)
     assert {r["l2"] for r in child.requests} == {"cold"}
+
+
+@dataclass
+class MeteredChild(FakeChild):
+    """A child on a crowded CPU: half of the wall time goes to others."""
+
+    forged: float = 1.0
+    cpu: float = 0.0
+
+    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, object]:
+        """Answer as the plain child does, late, with the times made smaller."""
+        before = self.clock.now
+        answer = super().ask(request, deadline_s)
+        took = self.clock.now - before
+        self.cpu += took
+        self.clock.now += took
+        if isinstance(answer.get("ns"), list):
+            answer["ns"] = [ns * self.forged for ns in answer["ns"]]  # type: ignore[attr-defined]
+        return answer
+
+    def cpu_seconds(self) -> float:
+        """What the scheduler counted."""
+        return self.cpu
+
+
+def test_a_crowded_cpu_is_no_forgery(clock: Clock) -> None:
+    """Time that other processes took is not held against an honest kernel."""
+    child = MeteredChild(clock, kernel_s=1e-3, noise=0.0)
+    plan = TimingPlan(purpose="pairs", pairs=5)
+    Interleaver({"candidate": child}, plan, deadline_s=1.0, on_cpu=True, clock=clock).run()
+
+
+def test_a_forged_timer_is_found_on_a_crowded_cpu(clock: Clock) -> None:
+    """CPU time that is not reported is held against it."""
+    child = MeteredChild(clock, kernel_s=1e-3, noise=0.0, forged=0.7)
+    plan = TimingPlan(purpose="pairs", pairs=5)
+    with pytest.raises(CandidateRefused, match="timer cannot be believed"):
+        Interleaver({"candidate": child}, plan, deadline_s=1.0, on_cpu=True, clock=clock).run()

@@ -15,6 +15,9 @@ block that it does not report must be explained by the overhead of its harness, 
 from idle requests, made before the kernel first ran, and from the other contestants. A timer
 that was tampered with leaves time unexplained, and it does so in block after block. The check is
 as sharp as the harness is lean: what hides in half of the overhead stays unseen.
+
+Where kernels run on the CPU, time that other processes took from the contestant is no sign of
+forgery: there the CPU time of the contestant counts instead, if it is less than the wall time.
 """
 
 from __future__ import annotations
@@ -99,6 +102,21 @@ class Tolerance:
 Options = Callable[[str, int], Mapping[str, object]]
 
 
+@dataclass(frozen=True)
+class _Spent:
+    """What a request took.
+
+    Attributes:
+        wall: Wall time, seconds.
+        cost: The part of it that the contestant must answer for, seconds.
+        seconds: Reported launch times.
+    """
+
+    wall: float
+    cost: float
+    seconds: list[float]
+
+
 @dataclass
 class _Contestant:
     """One child and what is known about its harness.
@@ -109,7 +127,7 @@ class _Contestant:
         launches: Counted launches per block.
         idle_block_s: Overhead of a request.
         idle_launch_s: Overhead of a launch without its kernel.
-        gaps: Unreported wall time per launch, of each block.
+        gaps: Unreported time per launch, of each block.
         reported: Sum of the reported times of each block.
     """
 
@@ -143,6 +161,7 @@ class Interleaver:
         options: More fields for ``idle`` and ``time`` requests.
         watch: Looks at the device around each block.
         tolerance: Unexplained time that is let pass.
+        on_cpu: Whether the kernels run on the CPU, so that CPU time tells what they took.
         clock: Our clock, seconds.
     """
 
@@ -156,6 +175,7 @@ class Interleaver:
         options: Options = lambda _name, _launches: {},
         watch: BlockWatch | None = None,
         tolerance: Tolerance | None = None,
+        on_cpu: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._contestants = [_Contestant(name, talk) for name, talk in conversations.items()]
@@ -165,6 +185,7 @@ class Interleaver:
         self._options = options
         self._watch = watch or NoWatch()
         self._tolerance = tolerance or Tolerance()
+        self._on_cpu = on_cpu
         self._clock = clock
         self._dropped: list[str] = []
 
@@ -211,8 +232,8 @@ class Interleaver:
     def _measure_overhead(self, contestant: _Contestant) -> None:
         """Wall time of requests without a kernel, before any kernel has run in the child."""
         self._timed(contestant, "idle", 1)  # pages and buffers are touched for the first time
-        one = min(self._timed(contestant, "idle", 1)[0] for _ in range(2))
-        many = self._timed(contestant, "idle", _IDLE_LAUNCHES)[0]
+        one = min(self._timed(contestant, "idle", 1).cost for _ in range(2))
+        many = self._timed(contestant, "idle", _IDLE_LAUNCHES).cost
         contestant.idle_launch_s = max(0.0, (many - one) / (_IDLE_LAUNCHES - 1))
         contestant.idle_block_s = max(0.0, one - contestant.idle_launch_s)
 
@@ -222,7 +243,7 @@ class Interleaver:
         done = 0
         for step in itertools.count():
             launches = min(1 << max(0, step - 1), self._plan.max_launches)
-            _, seconds = self._timed(contestant, "time", launches)
+            seconds = self._timed(contestant, "time", launches).seconds
             done += launches
             if self._clock() >= until and done >= _FEWEST_WARMUPS:
                 wanted = math.ceil(self._plan.block_s / statistics.median(seconds))
@@ -235,11 +256,11 @@ class Interleaver:
             before = self._watch.before(contestant.name)
             problem = before.problem
             if not problem:
-                wall, seconds = self._timed(contestant, "time", contestant.all_launches)
+                spent = self._timed(contestant, "time", contestant.all_launches)
                 after = self._watch.after(contestant.name)
                 problem = after.problem
                 if not problem:
-                    return self._block(contestant, pair, wall, seconds, (before, after))
+                    return self._block(contestant, pair, spent, (before, after))
             self._dropped.append(f"pair {pair}, {contestant.name}: {problem}")
         raise Contended(f"disturbed {_REPEATS} times in a row; the last time {self._dropped[-1]}")
 
@@ -247,17 +268,17 @@ class Interleaver:
         self,
         contestant: _Contestant,
         pair: int,
-        wall: float,
-        seconds: list[float],
+        spent: _Spent,
         verdicts: tuple[Verdict, Verdict],
     ) -> Block:
-        contestant.gaps.append((wall - sum(seconds)) / len(seconds))
+        seconds = spent.seconds
+        contestant.gaps.append((spent.cost - sum(seconds)) / len(seconds))
         contestant.reported.append(sum(seconds))
         return Block(
             contestant=contestant.name,
             pair=pair,
             seconds=tuple(seconds[contestant.lead :]),
-            host_seconds=wall,
+            host_seconds=spent.wall,
             clocks=tuple(v.clock for v in verdicts if v.clock is not None),
         )
 
@@ -284,10 +305,8 @@ class Interleaver:
                 ),
             )
 
-    def _timed(
-        self, contestant: _Contestant, command: str, launches: int
-    ) -> tuple[float, list[float]]:
-        """Wall time and reported launch times of one request, seconds."""
+    def _timed(self, contestant: _Contestant, command: str, launches: int) -> _Spent:
+        """Send one request and see what it takes."""
         request: dict[str, object] = {
             "cmd": command,
             "launches": launches,
@@ -295,13 +314,22 @@ class Interleaver:
             "regime": self._plan.regime,
             **self._options(contestant.name, launches),
         }
+        cpu_before = self._cpu(contestant)
         began = self._clock()
         try:
             answer = contestant.talk.ask(request, self._deadline_s)
             wall = self._clock() - began
-            return wall, _times(answer, launches) if command == "time" else _nothing(answer)
+            cpu_after = self._cpu(contestant)
+            seconds = _times(answer, launches) if command == "time" else _nothing(answer)
         except CandidateError as exc:
             raise self._blame(contestant, exc) from exc
+        cost = wall
+        if cpu_before is not None and cpu_after is not None:
+            cost = min(wall, cpu_after - cpu_before)
+        return _Spent(wall, cost, seconds)
+
+    def _cpu(self, contestant: _Contestant) -> float | None:
+        return contestant.talk.cpu_seconds() if self._on_cpu else None
 
     @staticmethod
     def _blame(contestant: _Contestant, exc: CandidateError) -> Exception:

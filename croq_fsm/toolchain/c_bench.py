@@ -176,6 +176,7 @@ class CBench:
                 process=f"{os.getpid()}.{next(self._ordinals)}",
                 options=audit.options,
                 watch=audit,
+                on_cpu=True,
             ).run()
             for name, shift in audit.shifts.items():
                 self._check_timed(judge, benches[name], name, plan.seed, shift)

@@ -16,6 +16,7 @@ from croq_fsm.errors import (
     Drained,
     EnvironmentMissing,
 )
+from croq_fsm.toolchain import survivors
 from croq_fsm.toolchain.child import STEP_S, Child
 from croq_fsm.toolchain.process import Completed, Ending
 
@@ -59,6 +60,10 @@ class LocalConversation:
             raise self._refused("answered without being asked")
         self._child.feed(json.dumps(request, allow_nan=False).encode() + b"\n")
         return self._parse(self._await_line(time.monotonic() + deadline_s))
+
+    def cpu_seconds(self) -> float | None:
+        """See ``process.Conversation.cpu_seconds``."""
+        return survivors.cpu_seconds(self._child.pid)
 
     def close(self) -> None:
         """See ``process.Conversation.close``. Closing stdin is the polite way to ask for it."""

@@ -136,6 +136,9 @@ class Conversation(Protocol):
             DeviceWedged: The child could not be reaped after SIGKILL.
         """
 
+    def cpu_seconds(self) -> float | None:
+        """CPU time of the child's tree so far, seconds; None where it cannot be read."""
+
     def close(self) -> None:
         """End the child and its tree; always safe to call."""
 

@@ -78,6 +78,21 @@ def kill_below(root: int) -> list[int]:
     return [pid for pid in below if _kill(pid, lambda p: _parent(p) in family)]
 
 
+def cpu_seconds(root: int) -> float | None:
+    """CPU time that the threads below ``root`` have had, seconds; None where it is not kept.
+
+    Reads the scheduler's own count, which is exact to the nanosecond, unlike process times.
+    """
+    total = 0
+    try:
+        for pid in launcher.descendants(root):
+            for task in (_PROC / str(pid) / "task").iterdir():
+                total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return total * 1e-9
+
+
 def _carries(pid: int, marker: str, value: str) -> bool:
     """Whether the process has the marker; the dead and the foreign have not."""
     try:

@@ -66,7 +66,7 @@ class Workbench(Protocol):
         """The device of this workbench. Raises EnvironmentMissing when there is none."""
 
     def dialect(self) -> dict[str, str]:
-        """Facts about the compilers, by probing: versions, dialect, known ``flags`` (blank-joined)."""
+        """Facts about the compilers, by probing: versions, dialect, ``flags`` (blank-joined)."""
 
     def supports(self, task: Task) -> None:
         """Raises UsageError when the DSL cannot run the task's operator, dtype or shape."""
