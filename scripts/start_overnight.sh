@@ -6,7 +6,7 @@ usage() {
   cat <<'TEXT'
 usage: scripts/start_overnight.sh [CONFIG] [START OPTION...]
 
-Looks at the machine, then starts croq-fsm in the background with the queue of CONFIG
+Looks at the machine, then starts the daemon in the background with the queue of CONFIG
 (default: config/overnight.toml). Further options go to 'croq-fsm start', for example --root DIR.
 In the morning: croq-fsm status, croq-fsm report, croq-fsm validate.
 TEXT
