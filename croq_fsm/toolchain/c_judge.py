@@ -114,6 +114,7 @@ class Judges:
         argv = [
             *(sys.executable, "-P", "-m", "croq_fsm.measure.judge_cpu"),
             *(task.operator, format_shape(task.shape), str(self._folder.absolute())),
+            *("--threads", str(threads)),
         ]
         if cold is not None:
             argv += ["--cold", str(cold)]

@@ -106,6 +106,7 @@ class CpuMachine:
             "arch": platform.machine(),
             "kernel": platform.release(),
             "threads": str(threads),
+            "clock": "CPU time of the thread" if threads == 1 else "wall time",
             "cpus": ",".join(map(str, self.cpus_for(threads))),
         }
         if governor := _read(self._cpus / "cpu0/cpufreq/scaling_governor").strip():
