@@ -39,7 +39,7 @@ def test_a_true_record_holds(spoilt: Night) -> None:
     found = spoilt.ask("SELECT DISTINCT decision FROM rounds")
     assert {row[0] for row in found} == {"KEEP", "DISCARD", "VERIFY_FAIL"}
     assert spoilt.ask("SELECT count(*) FROM attempts") == [(2,)]
-    report = spoilt.report()
+    report = spoilt.report(ask_git=True)
     assert report.problems == ()
     assert report.sessions == (spoilt.session,)
 
@@ -214,7 +214,7 @@ def test_a_lost_commit_is_found(spoilt: Night) -> None:
     """A KEEP whose promised commit is done, but in no branch, is named with its trailer."""
     git = ["git", "-C", str(spoilt.root.path)]
     subprocess.run([*git, "update-ref", "-d", "HEAD"], check=True)
-    found = [p for p in spoilt.report().errors if p.kind == "commit-missing"]
+    found = [p for p in spoilt.report(ask_git=True).errors if p.kind == "commit-missing"]
     assert {p.where for p in found} == {"rounds 0", "rounds 1", "rounds 4"}
     assert all(f"Croq-Attempt: {spoilt.session}/" in p.text for p in found)
 
@@ -222,7 +222,7 @@ def test_a_lost_commit_is_found(spoilt: Night) -> None:
 def test_a_broken_repository_is_named(spoilt: Night) -> None:
     """When git cannot answer, that is a finding and no traceback."""
     (spoilt.root.path / ".git" / "HEAD").write_text("nonsense\n")
-    assert "git-unreadable" in spoilt.kinds()
+    assert "git-unreadable" in spoilt.kinds(ask_git=True)
 
 
 def test_open_promises_are_a_warning(spoilt: Night) -> None:

@@ -104,13 +104,17 @@ class Night:
         connection.close()
         return found
 
-    def report(self) -> Report:
-        """What validate says."""
-        return validate(self.root)
+    def report(self, *, ask_git: bool = False) -> Report:
+        """What validate says; unless git is asked, every promised commit is there."""
+        return validate(self.root, trailers=None if ask_git else self._promised)
 
-    def kinds(self) -> set[str]:
+    def kinds(self, *, ask_git: bool = False) -> set[str]:
         """Kinds of the problems, warnings left out."""
-        return {p.kind for p in self.report().errors}
+        return {p.kind for p in self.report(ask_git=ask_git).errors}
+
+    def _promised(self, session: str) -> dict[str, str]:
+        query = "SELECT seq FROM intents WHERE kind = 'git' AND session_id = ?"
+        return {f"{session}/{seq}": "a commit" for (seq,) in self.ask(query, session)}
 
     def file(self, relative: str) -> Path:
         """A file below the key of the session."""
