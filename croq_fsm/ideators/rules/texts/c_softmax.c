@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) void store(float *to, const vec *va
 // exp of numbers that are not positive; exactly 0 where the result would be no normal number.
 static inline __attribute__((always_inline)) void exp_in_place(vec *value)
 {
-    const bits is_zero = (bits)(*value < -87.3f);
+    const bits is_zero = (bits)(*value < -87.33655f);
     const vec x = (vec)((bits)*value & ~is_zero);
     const bits power = __builtin_convertvector(x * 1.44269504f - 0.5f, bits);
     const vec n = __builtin_convertvector(power, vec);
