@@ -6,10 +6,10 @@ us. Start children from a thread that outlives them.
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Final
 
@@ -62,7 +62,6 @@ class LocalRunner:
         self._stop = stop
         self._deadlines = deadlines
         self._tick = tick
-        self._ordinals = itertools.count(1)
 
     def run(self, command: Command) -> Completed:
         """See ``process.Runner.run``."""
@@ -119,7 +118,8 @@ class LocalRunner:
         env = self._environment(command)
         if shutil.which(command.argv[0], path=env["PATH"]) is None and "/" not in command.argv[0]:
             raise EnvironmentMissing(f"{command.argv[0]} is not on PATH ({env['PATH']})")
-        child_id = f"{self._run_id}-{next(self._ordinals)}"
+        # Unique in the world: what carries this marker is killed when the child ends.
+        child_id = uuid.uuid4().hex
         env |= {RUN_MARKER: self._run_id, CHILD_MARKER: child_id}
         child = Child(command, child_id, env, talk=talk, tick=self._tick)
         try:
