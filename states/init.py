@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from croq_fsm.domain.device import Finding
 from croq_fsm.domain.records import Facts, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Outcome
 from croq_fsm.errors import EnvironmentMissing, UsageError
 from croq_fsm.ports import Ports
 
+#: Findings about the profiler, by name.
+_PROFILER = frozenset({"ncu", "counters"})
+
 
 def run(session: Session, ports: Ports) -> Step:
     """Check tools, device and task; nothing is built yet."""
     findings = ports.workbench.doctor()
-    missing = [f for f in findings if f.required and not f.ok]
+    missing = [f for f in findings if f.required and not f.ok and _is_needed(f, ports)]
     if missing:
         lines = [f"{f.name}: forbids {f.forbids}; {f.cure}" for f in missing]
         return _invalid(session, "the environment is incomplete: " + " | ".join(lines))
@@ -27,6 +31,12 @@ def run(session: Session, ports: Ports) -> Step:
         detail={"device": device.key, "findings": {f.name: f.found for f in findings if f.ok}},
         records=(Facts(device=device, dialect=ports.workbench.dialect()),),
     )
+
+
+def _is_needed(finding: Finding, ports: Ports) -> bool:
+    """The degraded mode works without a profiler; that is what it is for."""
+    degraded = ports.config.profiling.when_unavailable == "degrade"
+    return not (degraded and finding.name in _PROFILER)
 
 
 def _invalid(session: Session, reason: str) -> Step:
