@@ -1,7 +1,7 @@
 """Clearing work state away: into the trash, with a manifest, and back again.
 
 Nothing is deleted and no history is touched. What ``clean`` does to a session is to end it
-with a reason, outside the machine, and to move its files out of the way.
+with a reason, by a transition of its own, and to move its files out of the way.
 """
 
 from __future__ import annotations

@@ -75,11 +75,11 @@ def _status(copy: Night) -> tuple[State, Status, str]:
 
 
 def test_active_work_is_set_aside_and_the_record_stays_valid(active: Night) -> None:
-    """The session ends with a reason where it stood; checkpoints go, sources and logs stay."""
+    """The session ends in FAILED with a reason; checkpoints go, sources and logs stay."""
     before = _files(active)
     _clean(active, "active")
     state, status, reason = _status(active)
-    assert (state, status) == (State.IMPLEMENT, Status.ENDED)
+    assert (state, status) == (State.FAILED, Status.ENDED)
     assert "set aside by 'croq-fsm clean'" in reason
     gone = before - _files(active)
     assert {Path(path).name for path in gone} == {
@@ -89,6 +89,18 @@ def test_active_work_is_set_aside_and_the_record_stays_valid(active: Night) -> N
     }
     assert active.report().problems == ()
     assert _clean(active, "active").is_empty
+
+
+def test_what_was_set_aside_can_be_reopened(going: tuple[Path, str], tmp_path: Path) -> None:
+    """Reopened, the session goes on where it stood, and its record with two more rows holds."""
+    copy = Night.copy(*going, tmp_path / "root")
+    _clean(copy, "active")
+    bench = night.reopened(tmp_path, State.IMPLEMENT)
+    session = bench.run()
+    bench.close()
+    assert (session.state, session.round) == (State.DONE, 2)
+    assert copy.ask("SELECT count(*) FROM transitions WHERE outcome = 'set_aside'") == [(1,)]
+    assert copy.report().problems == ()
 
 
 def test_a_cleaning_can_be_undone(active: Night) -> None:
@@ -138,8 +150,9 @@ def test_a_broken_record_is_put_out_of_use(active: Night) -> None:
     report = active.report()
     assert report.errors == ()
     assert {p.kind for p in report.warnings} == {"sum-streak"}
-    active.sql("UPDATE sessions SET status = 'ACTIVE'")
-    assert "sum-streak" in active.kinds()
+    with cleaning.opened(active.root) as cleaner:
+        cleaner.undo()
+    assert active.kinds() == {"sum-streak"}
 
 
 def test_a_row_that_cannot_be_read_is_put_out_of_use(active: Night) -> None:

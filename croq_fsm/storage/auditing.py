@@ -36,6 +36,7 @@ class Stand:
 
     id: str
     dsl: str
+    state: str
     seq: int
     status: str
     reason: str
@@ -106,9 +107,21 @@ class Auditor(Reader):
         """All sessions, oldest first; also those whose rows cannot be read as values."""
         table = schema.sessions
         query = select(
-            table.c.id, table.c.dsl, table.c.seq, table.c.status, table.c.reason
+            table.c.id, table.c.dsl, table.c.state, table.c.seq, table.c.status, table.c.reason
         ).order_by(table.c.id)
         return [Stand(**row) for row in self._all(query)]
+
+    def last_transition(self, session_id: str) -> tuple[int, int]:
+        """Number and round of the last transition; zeros when there is none."""
+        table = schema.transitions
+        query = (
+            select(table.c.seq, table.c.round)
+            .where(table.c.session_id == session_id)
+            .order_by(table.c.seq.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return (0, 0) if row is None else (row[0], row[1])
 
     def ideas(self, session_id: str) -> list[StoredIdea]:
         """All ideas, in the order of their rounds."""

@@ -1,5 +1,8 @@
 """Putting sessions out of use without touching their history, and remembering that it was done.
 
+That is a transition row of its own (outcome ``set_aside``, to FAILED), and so is the way back
+(outcome ``reopened``): no edges of the machine, but links of the same chain.
+
 What was cleaned is noted in the database, an event per session: a file that the user moved
 away is then not reported as lost, however long its copy in the trash is kept.
 """
@@ -13,13 +16,18 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, and_, insert, update
 
-from croq_fsm.domain.states import Status
+from croq_fsm.domain.states import State, Status
 from croq_fsm.errors import StaleSession
 from croq_fsm.storage import rows, schema
 from croq_fsm.storage.auditing import Auditor, Stand
 
 CLEANED: Final = "cleaned"
 RESTORED: Final = "restored"
+
+#: Outcome of the row that ends a session from outside the machine.
+SET_ASIDE: Final = "set_aside"
+#: Outcome of the row that puts an ended session back to work.
+REOPENED: Final = "reopened"
 
 
 @dataclass(frozen=True)
@@ -85,26 +93,25 @@ def cleaned(auditor: Auditor) -> Cleaned:
 def set_aside(engine: Engine, stamp: str, aside: Sequence[Aside], at: int) -> None:
     """End sessions that have not ended, and note what is cleaned; all or nothing.
 
-    The state of the machine and its transitions stay as they are, so that ``resume --reopen``
-    or ``clean --undo`` can go on from there.
-
     Raises:
         StaleSession: A session moved on since it was read; nothing is written.
     """
     with engine.begin() as connection:
         for entry in aside:
-            if entry.ends and entry.stand.status != Status.ENDED.name:
-                _set(connection, entry.stand, Status.ENDED.name, entry.reason)
+            stand = entry.stand
+            seq = stand.seq
+            if entry.ends and stand.status != Status.ENDED.name:
+                failed = {"state": State.FAILED.name, "status": Status.ENDED.name}
+                seq = _move(connection, stand, SET_ASIDE, {**failed, "reason": entry.reason}, at)
             content = {
                 "stamp": stamp,
                 "reason": entry.reason,
                 "broken": entry.broken,
                 "paths": entry.paths,
-                "seq": entry.stand.seq,
-                "status": entry.stand.status,
-                "former_reason": entry.stand.reason,
+                "seq": seq,
+                "former": {"state": stand.state, "status": stand.status, "reason": stand.reason},
             }
-            _note(connection, entry.stand.id, CLEANED, content, at)
+            _note(connection, stand.id, CLEANED, content, at)
 
 
 def bring_back(engine: Engine, stamp: str, at: int) -> list[str]:
@@ -118,28 +125,45 @@ def bring_back(engine: Engine, stamp: str, at: int) -> list[str]:
         notes = [note for note in auditor.notes(CLEANED) if note.content["stamp"] == stamp]
         stands = {stand.id: stand for stand in auditor.stands()}
         for note in notes:
-            stand = stands[note.session_id]
-            if stand.status == Status.ENDED.name and stand.reason == note.content["reason"]:
-                _set(connection, stand, note.content["status"], note.content["former_reason"])
+            stand, former = stands[note.session_id], note.content["former"]
+            untouched = stand.seq == note.content["seq"]
+            if untouched and former["status"] != stand.status:
+                _move(connection, stand, REOPENED, former, at)
             _note(connection, stand.id, RESTORED, {"stamp": stamp}, at)
     return [note.session_id for note in notes]
 
 
-def _set(connection: Connection, stand: Stand, status: str, reason: str) -> None:
-    table = schema.sessions
-    done = connection.execute(
-        update(table)
-        .where(
-            and_(
-                table.c.id == stand.id,
-                table.c.seq == stand.seq,
-                table.c.status == stand.status,
-            )
+def _move(
+    connection: Connection, stand: Stand, outcome: str, values: dict[str, str], at: int
+) -> int:
+    """One transition from outside the machine; returns its number."""
+    last, round_ = Auditor(connection).last_transition(stand.id)
+    # The row of a damaged session may say anything about where it stands.
+    seq = max(last, stand.seq) + 1
+    connection.execute(
+        insert(schema.transitions).values(
+            session_id=stand.id,
+            seq=seq,
+            at=at,
+            run_id="",
+            from_state=stand.state,
+            outcome=outcome,
+            to_state=values["state"],
+            round=round_,
+            detail=rows.dumps({"reason": values["reason"]}),
         )
-        .values(status=status, reason=reason)
     )
+    table = schema.sessions
+    same = and_(
+        table.c.id == stand.id,
+        table.c.seq == stand.seq,
+        table.c.state == stand.state,
+        table.c.status == stand.status,
+    )
+    done = connection.execute(update(table).where(same).values(**values, seq=seq, updated_at=at))
     if done.rowcount != 1:
         raise StaleSession(f"session {stand.id} moved on while it was being cleaned")
+    return seq
 
 
 def _note(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from croq_fsm import FSM_VERSION
 from croq_fsm.domain import guards
 from croq_fsm.domain.states import Outcome, State, Status
 from croq_fsm.machine import TABLE
+from croq_fsm.storage.setting_aside import REOPENED, SET_ASIDE
 from croq_fsm.validation.record import Findings, Record
-
-#: Outcome of the row that puts an ended session back to work; no edge of the machine.
-REOPENED: Final = "reopened"
 
 
 def check(record: Record) -> Findings:
@@ -45,6 +43,8 @@ def _illegal(row: dict[str, Any]) -> str | None:
         source, target = State[row["from_state"]], State[row["to_state"]]
         if row["outcome"] == REOPENED:
             legal = source.is_final and not target.is_final
+        elif row["outcome"] == SET_ASIDE:
+            legal = not source.is_final and target is State.FAILED
         else:
             legal = TABLE.get((source, Outcome[row["outcome"]])) is target
     except KeyError:
@@ -68,8 +68,8 @@ def _stand(record: Record) -> Findings:
 def _status(record: Record) -> Findings:
     session = record.session
     ended = session.status is Status.ENDED
-    if session.state.is_final and not ended:
-        text = f"state {session.state} is final, but the status is {session.status}"
+    if session.state.is_final is not ended:
+        text = f"the state is {session.state}, but the status is {session.status}"
         yield record.problem("session-status", "sessions", text)
     if ended and not session.reason:
         yield record.problem("session-status", "sessions", "the session ended without a reason")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from croq_fsm.domain.states import Decision, Outcome, State
+from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.storage.git import TRAILER
 from croq_fsm.validation.record import Findings, Record
 
+#: Outcomes that wrote a round.
+_STORED: Final = (Outcome.STORED.name, Outcome.FINISHED.name)
 _CURE_OPEN: Final = "croq-fsm resume"
 _CURE_COMMIT: Final = (
     "the files and the numbers are in the database: 'croq-fsm rebuild' writes them again; "
@@ -55,7 +57,7 @@ def commits(record: Record, trailers: Callable[[str], dict[str, str]]) -> Findin
 
 def _kept(record: Record) -> list[tuple[int, int]]:
     """Round and transition of each KEEP; round 0 is the start kernel."""
-    seqs = {t["round"]: t["seq"] for t in record.transitions if t["from_state"] == State.STORE.name}
+    seqs = {t["round"]: t["seq"] for t in record.transitions if t["outcome"] in _STORED}
     baseline = [t["seq"] for t in record.transitions if t["outcome"] == Outcome.MEASURED.name]
     kept = [(r.round, seqs[r.round]) for r in record.rounds
             if r.decision is Decision.KEEP and r.round in seqs]  # fmt: skip

@@ -13,7 +13,7 @@ from croq_fsm.root import Root, is_locked
 from croq_fsm.storage import auditing, expected, rebuild, setting_aside
 from croq_fsm.storage.auditing import UNREADABLE, Auditor, Stand
 from croq_fsm.storage.expected import Expected
-from croq_fsm.storage.setting_aside import Cleaned
+from croq_fsm.storage.setting_aside import SET_ASIDE, Cleaned
 from croq_fsm.validation import (
     chain,
     commits,
@@ -215,8 +215,7 @@ def _unreadable(session_id: str, exc: Exception, dsl: str) -> Problem:
 
 def _given_up(loaded: Record) -> bool:
     """Whether the user put the session out of use; nobody waits for its effects."""
-    session = loaded.session
-    return session.status is Status.ENDED and not session.state.is_final
+    return bool(loaded.transitions) and loaded.transitions[-1]["outcome"] == SET_ASIDE
 
 
 def _disk(root: Root, audit: _Audit, orphans_of: str | None) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from croq_fsm.config import load
+from croq_fsm.domain.states import State
 from croq_fsm.ideators.contract import Context
 from croq_fsm.root import Root
 from croq_fsm.validation import Report, validate
@@ -60,6 +61,15 @@ def interrupted(path: Path) -> Bench:
     ideator.script.append(last)
     bench.run()
     bench.close()
+    return bench
+
+
+def reopened(path: Path, state: State) -> Bench:
+    """The session in the root below ``path``, put back to work as ``resume --reopen`` does it."""
+    bench = Bench(path, ScriptedIdeator([]), config=CONFIG, reopen=True)
+    session = bench.session()
+    task = session.task.model_copy(update={"rounds": session.round + 1})
+    bench.repository.revise(session, task, state, int(bench.clock.now() * 1e6))
     return bench
 
 
