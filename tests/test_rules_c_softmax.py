@@ -40,7 +40,7 @@ TASK = Task(
     dsl="c",
     operator="softmax",
     dtype="f32",
-    shape=(1024, 4096),
+    shape=(256, 16384),
     kernel="builtin:softmax",
     model="rules",
 )
@@ -151,3 +151,11 @@ def test_fewer_passes_are_for_memory() -> None:
         return next(p.expected_gain for p in moves if p.levers[0] == "online")
 
     assert expected(Bottleneck.MEMORY) > expected(Bottleneck.COMPUTE)
+
+
+def test_short_rows_keep_their_three_passes() -> None:
+    """Where a row fits the first-level cache, fewer passes are no ranked idea."""
+    short = TASK.model_copy(update={"shape": (4096, 512)})
+    base = make_context(render(Softmax(vector=64)), NATIVE, task=short)
+    moves = itertools.islice(CMoves().proposals(base), 40)
+    assert "online" not in {proposal.levers[0] for proposal in moves}

@@ -96,10 +96,15 @@ def step(  # noqa: PLR0917 - a transition is exactly these parts
     return Step(
         tag=_tag(name, changed) if is_kin else name,
         words={**new.model_dump(), **words, **told},
-        levers=tuple(now) if macros_alone else tuple(changed),
+        levers=_levers(now if macros_alone else changed, is_kin=is_kin),
         edit=partial(_edit, new, render, now if macros_alone else {}),
         category=category,
     )
+
+
+def _levers(turned: Mapping[str, object], *, is_kin: bool) -> tuple[str, ...]:
+    """Names of what is turned; a text of another kind turns everything at once."""
+    return tuple(turned) if is_kin else ("structure",)
 
 
 def _unusual(member: Member) -> dict[str, object]:

@@ -128,8 +128,9 @@ def _widen(case: Case) -> Turns:
 
 
 def _online(case: Case) -> Turns:
-    """A block of a row should stay in the first-level cache between its two readings."""
-    if case.config:
+    """Pays once a row of x and y outgrows the first-level cache, where a block still fits."""
+    outgrows = 2 * case.cols * _FLOAT_BYTES > case.target.l1d
+    if case.config and (outgrows or case.config.online):
         block = max(256, case.target.l1d // _FLOAT_BYTES // 2)
         online = not case.config.online
         yield canonical(case.config.model_copy(update={"online": online, "block": block}))
