@@ -33,6 +33,9 @@ class Progress(Protocol):
     def observe(self, before: Session, step: Step, after: Session) -> None:
         """A transition was committed."""
 
+    def ends(self, session: Session, summary: list[str]) -> None:
+        """Work on the session is over for now."""
+
     def say(self, text: str) -> None:
         """Tell the user something."""
 
@@ -71,6 +74,19 @@ class LogProgress:
             simulated=after.task.simulated,
         )
 
+    def ends(self, session: Session, summary: list[str]) -> None:
+        """Log where the session stands now."""
+        del summary
+        _log.info(
+            "session rests",
+            session=session.id,
+            state=session.state.name,
+            status=str(session.status),
+            reason=session.reason,
+            best=session.best_iteration,
+            rounds=session.round,
+        )
+
     def say(self, text: str) -> None:
         """Log it."""
         _log.info("note", text=text)
@@ -87,6 +103,11 @@ class PlainProgress:
     def observe(self, before: Session, step: Step, after: Session) -> None:
         """Print the lines of a transition, if it has any."""
         self._show(lines.after_step(before, step, after))
+
+    def ends(self, session: Session, summary: list[str]) -> None:
+        """Print the summary."""
+        del session
+        self._show([lines.Line(text) for text in summary])
 
     def say(self, text: str) -> None:
         """Print it."""
@@ -121,6 +142,13 @@ class LiveProgress:
         self._best = next((r for r in reversed(kept) if r.number > 0), self._best)
         self._session, self._since = after, time.time()
         self._show(lines.after_step(before, step, after))
+
+    def ends(self, session: Session, summary: list[str]) -> None:
+        """Print the summary; the state line is over."""
+        del session
+        self._session = None
+        for text in summary:
+            self.say(text)
 
     def say(self, text: str) -> None:
         """Print it, wrapped."""

@@ -94,7 +94,7 @@ def _check(here: Place, name: str | None, *, reopen: bool, limits: Limits) -> No
 
 
 def _work(here: Place, name: str | None, *, reopen: bool, limits: Limits, as_log: bool) -> int:
-    from croq_fsm.cli.work import Turn, work_on
+    from croq_fsm.cli.work import Turn, refuse_taken_device, work_on
     from croq_fsm.daemon import opened
 
     with opened(here.root, here.config) as daemon:
@@ -102,6 +102,7 @@ def _work(here: Place, name: str | None, *, reopen: bool, limits: Limits, as_log
             session = _pick(reader, name, reopen=reopen)
             target = _target(reader, session, limits, reopen=reopen)
             queue = [] if name is not None else _queue(reader, session)
+        refuse_taken_device(daemon, session.task.dsl, here.config)
         _put_back(daemon, session, target, limits)
         turns = [Turn(session.id), *(Turn(waiting) for waiting in queue)]
         return work_on(daemon, turns, until=None, as_log=as_log)
@@ -125,8 +126,8 @@ def _pick(reader: Reader, name: str | None, *, reopen: bool) -> Session:
     if not sessions:
         raise UsageError("there is no session yet; 'croq-fsm start' makes one")
     raise UsageError(
-        f"nothing to resume: all {len(sessions)} sessions have ended; 'croq-fsm resume --reopen "
-        "--rounds 10' goes on with the last one"
+        "nothing to resume: every session here has ended; 'croq-fsm resume --reopen --rounds 10' "
+        "goes on with the last one"
     )
 
 

@@ -162,7 +162,10 @@ def _sessions(daemon: Daemon, planned: list[Planned]) -> list[str]:
     All start kernels are read first: a bad one in the queue must not leave half a queue.
     """
     from croq_fsm import sessions
+    from croq_fsm.cli.work import refuse_taken_device
 
+    for dsl in dict.fromkeys(item.task.dsl for item in planned):
+        refuse_taken_device(daemon, dsl, daemon.config)
     candidates = [
         sessions.start_candidate(
             item.request, item.task, daemon.workbench(item.task.dsl, item.config)

@@ -20,6 +20,7 @@ from croq_fsm.cli.place import (
     chosen,
     place,
 )
+from croq_fsm.errors import UsageError
 
 if TYPE_CHECKING:
     from croq_fsm.report.standing import Standing
@@ -47,6 +48,8 @@ def status(
     """Show where a session stands; never disturbs the daemon."""
     here = place(root, config)
     if not _has_sessions(here):
+        if session is not None:
+            raise UsageError(f"no session {session!r}: {here.root.path} has none yet")
         typer.echo(json.dumps({"sessions": []}) if as_json else _nothing(here))
         return
     with archive_of(here.root) as archive:
@@ -68,8 +71,6 @@ def _nothing(here: Place) -> str:
 
 def _has_sessions(here: Place) -> bool:
     """Whether there is a row; a database that is just being made has none."""
-    from croq_fsm.errors import UsageError
-
     if not here.root.database.is_file():
         return False
     try:

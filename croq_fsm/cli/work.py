@@ -13,6 +13,7 @@ from croq_fsm.domain.states import Status
 from croq_fsm.report import summary
 
 if TYPE_CHECKING:
+    from croq_fsm.config import Config
     from croq_fsm.domain.records import Iteration
 
 
@@ -59,6 +60,16 @@ def work_on(daemon: Daemon, turns: list[Turn], *, until: float | None, as_log: b
     return code
 
 
+def refuse_taken_device(daemon: Daemon, dsl: str, config: Config) -> None:
+    """Look before a session is made or changed; asked again when the work begins.
+
+    Raises:
+        LockHeld: Another daemon has the device.
+    """
+    with daemon.lease(daemon.workbench(dsl, config)):
+        return
+
+
 def _ready(daemon: Daemon, turn: Turn, until: float | None) -> Session:
     """The session with a deadline that counts from now."""
     session = _load(daemon, turn.session_id)
@@ -95,5 +106,5 @@ def _conclude(daemon: Daemon, session: Session, progress: Progress) -> None:
     """The short summary with the next commands."""
     with daemon.repository.read() as reader:
         start = reader.iteration(session.id, 1) if session.best_iteration is not None else None
-    for line in summary.of(session, start, _best(daemon, session), daemon.root.path):
-        progress.say(line)
+    found = summary.of(session, start, _best(daemon, session), daemon.root.path)
+    progress.ends(session, found)

@@ -23,6 +23,8 @@ HEADER: Final = (
 )
 
 _WAITING: Final = (Outcome.CONTENDED, Outcome.BUSY)
+#: A first back-off is over in seconds; one that lasts deserves a line.
+_NOTED_WAIT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def after_step(before: Session, step: Step, after: Session) -> list[Line]:
         return _baseline(step, after)
     if before.state is State.STORE:
         return [*_round(step, after), *_escalation(before, after)]
-    if step.outcome in _WAITING and after.work.waits <= 1:
+    if step.outcome in _WAITING and after.work.waits == _NOTED_WAIT:
         return [Line(f"       waiting: {words.one_line(str(step.detail.get('why', '')))}", QUIET)]
     if step.outcome is Outcome.BACKEND_DOWN:
         reason = words.one_line(str(step.detail.get("why", "no answer")))
@@ -78,12 +80,13 @@ def round_line(record: Round, iteration: Iteration | None, session: Session) -> 
     estimate = iteration.estimate if iteration else None
     places = words.decimals(_library_rate(session))
     attempts = f" ({words.count(record.attempts, 'failed attempt')})" if record.attempts else ""
-    reason = "" if iteration is not None else f": {words.one_line(record.reason)}"
+    reason = "" if iteration is not None else f" - {words.one_line(record.reason)}"
+    idea = words.one_line(record.summary).removesuffix(".")
     text = (
         f"{record.round:>5}  {record.decision.name:<12}  {words.rate(record.tflops, places):>10}"
         f"  {words.times(record.ratio):>8}  {words.interval(estimate):<16}"
         f"  {_against_library(iteration, session):>10}  {words.duration(record.wall_s):>8}"
-        f"  {record.kernel}: {words.one_line(record.summary)}{reason}{attempts}"
+        f"  {record.kernel}: {idea}{reason}{attempts}"
         f"{_marks(iteration, session)}"
     )
     return Line(text, STYLES.get(record.decision, FAILED))
@@ -91,9 +94,12 @@ def round_line(record: Round, iteration: Iteration | None, session: Session) -> 
 
 def state_text(session: Session, best: Iteration | None, since: float, now: float) -> str:
     """The state on one line: round, state, best, ratio to the library, what is left."""
+    work = session.work
+    idea = f" {work.idea.name}" if work.idea and work.round else ""
+    phase = f" {work.phase}" if session.state is State.MEASURE else ""
     parts = [
-        f"round {session.work.round or session.round + 1}",
-        f"{session.state.name} {words.duration(now - since)}",
+        f"round {work.round or session.round + 1}{idea}",
+        f"{session.state.name}{phase} {words.duration(now - since)}",
     ]
     if best is not None:
         rate = words.rate(session.task.tflops(best.seconds), words.decimals(_library_rate(session)))

@@ -122,7 +122,7 @@ def _limits(standing: Standing) -> str:
 def _daemon(standing: Standing) -> str:
     daemon = standing.daemon
     if daemon.alive:
-        what = "works on it" if standing.is_worked_on else "works on another session"
+        what = "works on it" if standing.is_worked_on else "does not work on this session"
         return f"pid {daemon.pid}, {what}"
     if standing.session.state.is_final:
         return "none"

@@ -47,8 +47,8 @@ def _banners(facts: Facts) -> Lines:
     degraded = sum(p.profile.degraded for p in facts.profiles)
     if degraded:
         found.append(
-            f"DEGRADED: {degraded} of {words.count(len(facts.profiles), 'profile')} "
-            "rest on timing alone, without counters."
+            f"DEGRADED: {degraded} of the {words.count(len(facts.profiles), 'profile')} "
+            "taken rest on timing alone, without counters."
         )
     if any(it.self_reported for it in facts.iterations.values()):
         found.append("SELF-REPORTED: marked results come from the kernel's own host program.")
