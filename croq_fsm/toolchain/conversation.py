@@ -46,6 +46,7 @@ class LocalConversation:
         self._deadlines = deadlines
         self._on_end = on_end
         self._completed: Completed | None = None
+        self._searched = 0
 
     @property
     def completed(self) -> Completed | None:
@@ -86,7 +87,7 @@ class LocalConversation:
                 raise self._refused("flooded its output")
             if self._child.ended:
                 self._child.drain()
-                if b"\n" not in self._child.answers:
+                if b"\n" not in self._child.answers[self._searched :]:
                     raise self._crashed()
             elif self._is_stopping():
                 self._bury(Ending.DRAINED)
@@ -98,11 +99,16 @@ class LocalConversation:
         return line
 
     def _take_line(self) -> bytes | None:
-        line, newline, rest = self._child.answers.partition(b"\n")
-        if not newline:
+        answers = self._child.answers
+        end = answers.find(b"\n", self._searched)
+        if end < 0:
+            # A long line is searched once, not again with each piece of it.
+            self._searched = len(answers)
             return None
-        self._child.answers[:] = rest
-        return bytes(line)
+        line = bytes(answers[:end])
+        del answers[: end + 1]
+        self._searched = 0
+        return line
 
     def _parse(self, line: bytes) -> dict[str, object]:
         try:

@@ -37,6 +37,8 @@ INHERITED: Final = frozenset(
     }
 )
 
+_ORDINALS: Final = itertools.count(1)
+
 
 class LocalRunner:
     """Implements ``process.Runner`` with processes of this machine.

@@ -8,6 +8,7 @@ process, just before the kill.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -50,12 +51,12 @@ def kill_marked(
     """SIGKILL all processes with ``marker=value`` until none is left; see ``kill_survivors``."""
     killed: set[int] = set()
     until = time.monotonic() + reap_s
-    while alive := marked(marker, value):
+    while alive := _sweep(lambda pid: _carries(pid, marker, value)):
+        killed.update(alive)
         if time.monotonic() > until:
             raise DeviceWedged(
                 f"processes {alive} do not end in spite of SIGKILL; a driver probably holds them"
             )
-        killed.update(pid for pid in alive if _kill(pid, lambda p: _carries(p, marker, value)))
         tick()
         time.sleep(_PAUSE_S)
     return sorted(killed)
@@ -63,9 +64,7 @@ def kill_marked(
 
 def marked(marker: str, value: str) -> list[int]:
     """Pids of living processes, other than this one, with ``marker=value``."""
-    own = os.getpid()
-    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    return [pid for pid in pids if pid != own and _carries(pid, marker, value)]
+    return [pid for pid in _newest_first() if _carries(pid, marker, value)]
 
 
 def kill_below(root: int) -> list[int]:
@@ -73,9 +72,26 @@ def kill_below(root: int) -> list[int]:
 
     Works for processes that cleared their environment, as long as ``root`` is a subreaper.
     """
+    orphans = _sweep(lambda pid: _parent(pid) == root)
     below = launcher.descendants(root)
     family = {root, *below}
-    return [pid for pid in below if _kill(pid, lambda p: _parent(p) in family)]
+    return orphans + [pid for pid in below if _kill(pid, lambda p: _parent(p) in family)]
+
+
+def _sweep(is_meant: Callable[[int], bool]) -> list[int]:
+    """Look at every process once and kill the meant ones at once; pids that were signalled.
+
+    Newest first and without delay: a process that does nothing but fork and exit is always the
+    newest one, and gone a moment later.
+    """
+    return [pid for pid in _newest_first() if is_meant(pid) and _kill(pid, is_meant)]
+
+
+def _newest_first() -> list[int]:
+    """Pids of all other processes, by descending number."""
+    own = os.getpid()
+    pids = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+    return sorted((pid for pid in pids if pid != own), reverse=True)
 
 
 def cpu_seconds(root: int) -> float | None:
@@ -113,12 +129,19 @@ def _parent(pid: int) -> int:
 
 def _kill(pid: int, is_meant: Callable[[int], bool]) -> bool:
     """Kill the process if it still is the one that was meant, proven through a fixed handle."""
-    with contextlib.suppress(OSError):
+    try:
         handle = os.pidfd_open(pid)
-        try:
-            if is_meant(pid):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-                return True
-        finally:
-            os.close(handle)
+    except OSError as exc:
+        # Kernels before 5.3 have no handles; the moment between look and kill is short there.
+        return exc.errno == errno.ENOSYS and is_meant(pid) and _signal(pid)
+    try:
+        return is_meant(pid) and _signal(handle, signal.pidfd_send_signal)
+    finally:
+        os.close(handle)
+
+
+def _signal(target: int, send: Callable[[int, int], None] = os.kill) -> bool:
+    with contextlib.suppress(OSError):
+        send(target, signal.SIGKILL)
+        return True
     return False
