@@ -369,7 +369,7 @@ def test_run_iter_verifies_and_times_again(shell: Shell) -> None:
     assert "smoke (verify): 3 elements differ" in wrong.out
 
 
-def _wrong(*_: object) -> object:
+def _wrong(*_: object) -> Verification:
     check = Check(name="smoke", rung="verify", passed=False, detail="3 elements differ")
     return Verification(checks=(check,))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from cli_support import Shell, run, shell
 
 from croq_fsm.cli.main import main
+from croq_fsm.storage.engine import writer
 
 __all__ = ["shell"]
 
@@ -147,3 +150,28 @@ def test_help_is_quick_to_import() -> None:
         cwd=Path(__file__).parent.parent,
     )  # fmt: skip
     assert done.stdout.rstrip().endswith("[]")
+
+
+def test_a_first_start_that_was_killed_early_is_no_foreign_database(shell: Shell) -> None:
+    """A database whose first migration never came is empty, not somebody else's."""
+    path = shell.root / ".croq_fsm" / "croq.sqlite3"
+    path.parent.mkdir()
+    writer(path).dispose()
+    assert path.stat().st_size > 0
+    said = shell("status")
+    assert (said.code, "no session in" in said.out) == (0, True)
+    shell.ideator.script = [{"TIME_US": "900"}]
+    assert shell("start", "c", "f32", "8x8x8", "--rounds", "1").code == 0
+
+
+def test_a_newer_database_is_refused_by_every_command(shell: Shell) -> None:
+    """Exit code 4 and the cure, for readers as for writers; nothing is changed."""
+    shell.ideator.script = [{"TIME_US": "900"}]
+    shell("start", "c", "f32", "8x8x8", "--rounds", "1")
+    path = shell.root / ".croq_fsm" / "croq.sqlite3"
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    for command in (["status"], ["report"], ["logs"], ["start", "c", "f32", "8x8x8"]):
+        said = shell(*command)
+        assert said.code == 4
+        assert "schema 9999, which is newer than this program" in said.err
