@@ -78,7 +78,7 @@ class Workbench(Protocol):
         """Problems that can be seen before any compile; each a sentence. Empty means none."""
 
     def structure(self, candidate: Candidate) -> dict[str, str]:
-        """Structural features: tile, topology, persistence, memory strategy, loop order …
+        """Structural features: tile, topology, persistence, memory strategy, loop order.
 
         Two candidates with equal features are no structurally distinct bases.
         """
