@@ -37,8 +37,6 @@ INHERITED: Final = frozenset(
     }
 )
 
-_ORDINALS: Final = itertools.count(1)
-
 
 class LocalRunner:
     """Implements ``process.Runner`` with processes of this machine.
