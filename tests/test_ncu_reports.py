@@ -109,6 +109,13 @@ def test_a_counter_without_a_number_is_absent() -> None:
     assert names.metric("m", "no data", "inst") is None
 
 
+@pytest.mark.parametrize("text", ["nan", "-nan", "inf", "-inf", "NaN"])
+def test_a_counter_that_is_no_number_is_absent(text: str) -> None:
+    """A ratio over nothing is neither stored nor read as zero."""
+    assert names.metric("a.ratio", text, "") is None
+
+
+
 def counters(**percent: float) -> dict[str, float]:
     """Counters by short names."""
     long = {

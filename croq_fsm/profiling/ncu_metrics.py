@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import io
 import re
 from typing import Final
@@ -115,6 +116,8 @@ def metric(name: str, text: str, unit: str) -> Metric | None:
     try:
         value = float(text.replace(",", ""))
     except ValueError:
+        return None
+    if not math.isfinite(value):  # a ratio over nothing: absent, not a number
         return None
     value, unit = base_units(value, unit)
     return Metric(name=name, value=value, unit=unit)
