@@ -32,6 +32,8 @@ _COPIES: Final = 4
 _NORMAL: Final = "normal"
 #: Launches of the first case; their outputs must agree bit for bit.
 _REPEATS: Final = 2
+#: Blocks of each candidate in which the output of a timed launch is verified.
+_AUDITS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -52,30 +54,32 @@ class _Bench:
 
 @dataclass
 class _Audit:
-    """Takes the output of one timed launch of each candidate, nobody knows of which.
+    """Verifies the output of some timed launches of each candidate, nobody knows of which.
 
-    A block watch that finds no fault; the harness keeps one launch's output in every block, so
-    that a candidate cannot tell the audited block from others.
+    A block watch that finds no fault with the device; the harness keeps one launch's output in
+    every block, so that a candidate cannot tell an audited block from others.
 
     Attributes:
         benches: The candidates.
-        rng: Chooses blocks, seeds and launches; the candidate does not know its seed.
-        pairs: Number of blocks.
-        shifts: Contestant → shift of the launch whose output was taken.
+        judge: Compares outputs.
+        rng: Chooses blocks, contents and launches; its seed is unknown to candidates.
+        plan: The measurement.
+        shape: Rows and columns of the output.
     """
 
     benches: Mapping[str, _Bench]
+    judge: Judge
     rng: random.Random
-    pairs: int
+    plan: TimingPlan
     shape: tuple[int, int]
-    shifts: dict[str, tuple[int, int]] = field(default_factory=dict)
     _latest: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _chosen: dict[str, int] = field(default_factory=dict)
+    _chosen: dict[str, set[int]] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Choose the blocks."""
-        self._chosen = {name: self.rng.randrange(self.pairs) for name in self.benches}
+        blocks, count = range(self.plan.pairs), min(_AUDITS, self.plan.pairs)
+        self._chosen = {name: set(self.rng.sample(blocks, count)) for name in self.benches}
 
     def options(self, contestant: str, launches: int) -> dict[str, object]:
         """Fields of a request: where its contents come from, which output is kept."""
@@ -88,13 +92,23 @@ class _Audit:
         return Verdict()
 
     def after(self, contestant: str) -> Verdict:
-        """Take the kept output when the block is the chosen one."""
+        """Verify the kept output when the block is a chosen one."""
         number = self._seen.get(contestant, 0)
         self._seen[contestant] = number + 1
-        if contestant in self.benches and number == self._chosen[contestant]:
-            self.benches[contestant].ask({"cmd": "dump"})
-            self.shifts[contestant] = launch_shift(*self._latest[contestant], *self.shape)
+        if number in self._chosen.get(contestant, ()):
+            self._check(contestant)
         return Verdict()
+
+    def _check(self, name: str) -> None:
+        bench = self.benches[name]
+        bench.ask({"cmd": "dump"})
+        shift = launch_shift(*self._latest[name], *self.shape)
+        check = self.judge.check(f"timed-{name}", bench.output, _NORMAL, self.plan.seed, shift)
+        if not check.passed:
+            raise CandidateRefused(
+                f"{name}: the output of a timed launch is wrong, though verification passed: "
+                f"{check.detail}"
+            )
 
 
 class CBench:
@@ -168,8 +182,8 @@ class CBench:
                     talks[LIBRARY] = stack.enter_context(self._library(task, cwd, plan.seed)).talk
             rows, cols = self._output_shape(task)
             rng = random.Random(f"{plan.seed} {os.urandom(8).hex()}")  # noqa: S311 - hidden enough
-            audit = _Audit(benches, rng, plan.pairs, (rows, cols))
-            samples = Interleaver(
+            audit = _Audit(benches, judge, rng, plan, (rows, cols))
+            return Interleaver(
                 talks,
                 plan,
                 deadline_s=deadline,
@@ -178,9 +192,6 @@ class CBench:
                 watch=audit,
                 on_cpu=True,
             ).run()
-            for name, shift in audit.shifts.items():
-                self._check_timed(judge, benches[name], name, plan.seed, shift)
-        return samples
 
     def count(
         self, build: Build, task: Task, launches: int
@@ -224,18 +235,6 @@ class CBench:
             )
             return
         yield judge.check(name, bench.output, kind, seed, shift)
-
-    @staticmethod
-    def _check_timed(
-        judge: Judge, bench: _Bench, name: str, seed: int, shift: tuple[int, int]
-    ) -> None:
-        """The output of a launch that was timed must be right, too."""
-        check = judge.check(f"timed-{name}", bench.output, _NORMAL, seed, shift)
-        if not check.passed:
-            raise CandidateRefused(
-                f"{name}: the output of a timed launch is wrong, though verification passed: "
-                f"{check.detail}"
-            )
 
     @contextmanager
     def _bench(
