@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,10 @@ from croq_fsm.errors import LockHeld, UsageError
 
 #: Private folders of children, as tempfile names them; what lasts has other names.
 _PRIVATE: Final = re.compile(r"^[a-z]+-[a-z0-9_]{8}$")
+
+#: ``is_locked`` holds the lock for an instant, shared; that is no other daemon.
+_LOOKS: Final = 5
+_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class RootLock:
     def __init__(self, root: Root, run_id: str) -> None:
         self._descriptor = os.open(root.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._acquire()
         except BlockingIOError as exc:
             holder = read_holder(root)
             os.close(self._descriptor)
@@ -121,6 +127,15 @@ class RootLock:
         content = {"pid": os.getpid(), "host": socket.gethostname(), "run_id": run_id}
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(content).encode(), 0)
+
+    def _acquire(self) -> None:
+        """At once, except that a look of ``is_locked`` is let pass."""
+        for _ in range(_LOOKS):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(_LOOK_S)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
         """Give the lock up. The file stays: deleting it would allow two holders."""

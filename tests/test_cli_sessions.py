@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -21,7 +22,7 @@ from croq_fsm.config import load
 from croq_fsm.domain.measurement import Check, Verification
 from croq_fsm.domain.states import State, Status
 from croq_fsm.gpu.lease import DeviceLease
-from croq_fsm.root import Root, RootLock, find
+from croq_fsm.root import Root, RootLock, find, is_locked
 from support.scripted import START, proposal
 
 __all__ = ["shell"]
@@ -350,7 +351,7 @@ def test_watch_ends_with_the_session(shell: Shell) -> None:
     assert "DONE: budget of 1 rounds is used" in said.out
 
 
-def test_run_iter_verifies_and_times_again(shell: Shell) -> None:
+def test_run_iter_verifies_and_times_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """A right kernel is shown beside the record; a wrong one exits 1; an unknown one exits 2."""
     began(shell, "--rounds", "1")
     session = shell.sessions()[0]
@@ -362,7 +363,7 @@ def test_run_iter_verifies_and_times_again(shell: Shell) -> None:
     unknown = shell("run-iter", session.id, "7")
     assert unknown.code == 2
     assert "has no iteration 7; it has iter001 to iter002" in unknown.err
-    shell.workbench.verify = _wrong  # type: ignore[method-assign]
+    monkeypatch.setattr(shell.workbench, "verify", _wrong)
     wrong = shell("run-iter", session.id, "2")
     assert wrong.code == 1
     assert "iter002_speed computes wrong results" in wrong.err
@@ -414,3 +415,17 @@ def test_a_killed_daemon_leaves_a_session_that_status_explains(shell: Shell) -> 
     assert status["children"] == []
     assert (status["status"], status["daemon"]["pid"]) == ("active", os.getpid())
     assert "daemon     none; 'croq-fsm resume' goes on" in shell("status").out
+
+
+def test_looking_never_keeps_a_daemon_from_starting(shell: Shell) -> None:
+    """A face that looks at the lock in that very instant is not mistaken for another daemon."""
+    root = root_of(shell)
+    root.prepare()
+    RootLock(root, "first").release()
+    look = root.lock.open("rb")
+    fcntl.flock(look, fcntl.LOCK_SH)
+    over = threading.Timer(0.03, look.close)
+    over.start()
+    RootLock(root, "second").release()
+    over.join()
+    assert not is_locked(root)

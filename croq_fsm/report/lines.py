@@ -18,8 +18,8 @@ FAILED: Final = "yellow"
 QUIET: Final = "dim"
 
 HEADER: Final = (
-    f"{'round':>5}  {'verdict':<12}  {'TFLOPS':>10}  {'vs best':>8}  {'99 % interval':<16}"
-    f"  {'vs library':>10}  {'cost':>8}  idea"
+    f"{'round':>5}  {'verdict':<12}  {'TFLOPS':>8}  {'vs best':>7}  {'99 % interval':<14}"
+    f"  {'vs lib':>7}  {'cost':>7}  idea"
 )
 
 _WAITING: Final = (Outcome.CONTENDED, Outcome.BUSY)
@@ -83,9 +83,9 @@ def round_line(record: Round, iteration: Iteration | None, session: Session) -> 
     reason = "" if iteration is not None else f" - {words.one_line(record.reason)}"
     idea = words.one_line(record.summary).removesuffix(".")
     text = (
-        f"{record.round:>5}  {record.decision.name:<12}  {words.rate(record.tflops, places):>10}"
-        f"  {words.times(record.ratio):>8}  {words.interval(estimate):<16}"
-        f"  {_against_library(iteration, session):>10}  {words.duration(record.wall_s):>8}"
+        f"{record.round:>5}  {record.decision.name:<12}  {words.rate(record.tflops, places):>8}"
+        f"  {words.times(record.ratio):>7}  {words.interval(estimate):<14}"
+        f"  {_against_library(iteration, session):>7}  {words.duration(record.wall_s):>7}"
         f"  {record.kernel}: {idea}{reason}{attempts}"
         f"{_marks(iteration, session)}"
     )
@@ -101,15 +101,15 @@ def state_text(session: Session, best: Iteration | None, since: float, now: floa
         f"round {work.round or session.round + 1}{idea}",
         f"{session.state.name}{phase} {words.duration(now - since)}",
     ]
+    left = remaining(session, now)
+    if left:
+        parts.append(left)
     if best is not None:
         rate = words.rate(session.task.tflops(best.seconds), words.decimals(_library_rate(session)))
         ratio = words.times(library_ratio(best, session))
         parts.append(f"best {best.name} {rate} TFLOPS, {ratio} library")
     if session.streak:
         parts.append(f"{words.count(session.streak, 'round')} since the last KEEP")
-    left = remaining(session, now)
-    if left:
-        parts.append(left)
     mark = "SIMULATED | " if session.task.simulated else ""
     return mark + " | ".join(parts)
 
