@@ -137,7 +137,11 @@ class Conversation(Protocol):
         """
 
     def cpu_seconds(self) -> float | None:
-        """CPU time of the child's tree so far, seconds; None where it cannot be read."""
+        """CPU time of the main threads of the child's tree so far, seconds; None where unknown.
+
+        Harness work is done by the main thread, and what helpers do while it waits for them is
+        part of the reported times.
+        """
 
     def close(self) -> None:
         """End the child and its tree; always safe to call."""

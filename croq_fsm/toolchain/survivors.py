@@ -95,15 +95,15 @@ def _newest_first() -> list[int]:
 
 
 def cpu_seconds(root: int) -> float | None:
-    """CPU time that the threads below ``root`` have had, seconds; None where it is not kept.
+    """CPU time that the main threads below ``root`` have had, seconds; None where it is not kept.
 
     Reads the scheduler's own count, which is exact to the nanosecond, unlike process times.
     """
     total = 0
     try:
         for pid in launcher.descendants(root):
-            for task in (_PROC / str(pid) / "task").iterdir():
-                total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+            text = (_PROC / str(pid) / "task" / str(pid) / "schedstat").read_text(encoding="ascii")
+            total += int(text.split()[0])
     except (OSError, ValueError, IndexError):
         return None
     return total * 1e-9
