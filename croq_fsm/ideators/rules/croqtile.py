@@ -136,7 +136,12 @@ class CroqtileMoves:
             raise UsageError(f"the rules for croqtile name unknown operators: {', '.join(unknown)}")
 
     def proposals(self, context: Context) -> Iterator[Proposal]:
-        """Ranked ideas first, then the neighbours of the base, then the feasible set."""
+        """Ranked ideas first, then the neighbours of the base, then the feasible set.
+
+        Nothing is known of other operators than matmul, and nothing is proposed for them.
+        """
+        if context.task.operator != "matmul":
+            return
         case = Case.of(context)
         seen: set[Gemm] = set()
         for move in sorted(self._ranked(case), key=lambda move: -move.gain):
@@ -189,7 +194,8 @@ def _ways(rule: Rule, operator: Operator, case: Case) -> Iterator[Move]:
     """The first few ways of an operator, with what is expected of each."""
     factor = rule.expectation(case.context.profile) / rule.gain
     for rank, config in enumerate(islice(_fresh(operator, case), _WAYS)):
-        promise = min(rule.gain, case.expected(config)) if operator.modelled else rule.gain
+        modelled = operator.modelled and case.is_known
+        promise = min(rule.gain, case.expected(config)) if modelled else rule.gain
         if promise > 0:
             yield Move(rule, promise * factor * _NEXT_BEST**rank, config=config)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from croq_fsm.domain.ideas import Edit, NoEdit, Replace, SetMacros, WholeSource
 from croq_fsm.domain.source import macros, set_macros, structure_hash
 from croq_fsm.errors import EditError
@@ -28,7 +30,7 @@ def smallest(old: str, new: str) -> Edit:
     """Macros alone when nothing else differs, else the complete text."""
     if new == old:
         return NoEdit()
-    if structure_hash(new) == structure_hash(old):
+    if structure_hash(new) == _known_hash(old):
         before, after = macros(old), macros(new)
         turned = {name: value for name, value in after.items() if before.get(name) != value}
         if turned and _set(old, turned) is not None:
@@ -55,6 +57,12 @@ def _by_macros(config: Gemm, case: Case) -> Edit | None:
 def _structure(config: Gemm) -> tuple[object, ...]:
     """What a text shows by its form, however its macros are set."""
     return config.rows, config.layout, bool(config.ctas), bool(config.group)
+
+
+@lru_cache(maxsize=4)
+def _known_hash(base: str) -> str:
+    """Structure of a base, which every proposal of a round is compared with."""
+    return structure_hash(base)
 
 
 def _set(source: str, values: dict[str, str]) -> str | None:
