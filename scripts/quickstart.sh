@@ -31,7 +31,7 @@ if git -C "$root" rev-parse --show-toplevel >/dev/null 2>&1; then
 fi
 
 [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --constraint "$project/requirements.lock" "$project"
+"$venv/bin/python" -m pip install --quiet --constraint "$project/requirements.lock" --editable "$project"
 git init --quiet "$root"
 
 "$venv/bin/croq-fsm" start c f32 512x512x512 --rounds 12 \
