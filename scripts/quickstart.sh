@@ -26,6 +26,7 @@ fi
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
 if git -C "$root" rev-parse --show-toplevel >/dev/null 2>&1; then
+  rmdir "$root"
   echo "quickstart: $root lies inside another git repository; name a folder outside" >&2
   exit 2
 fi

@@ -118,6 +118,21 @@ def test_shell_scripts_help_and_parse(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
 
 
+def test_quickstart_does_not_nest_or_overwrite(tmp_path: Path) -> None:
+    """A folder inside another repository, or with something in it, is refused and left alone."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").touch()
+    for folder in (full, tmp_path / "inside"):
+        run = subprocess.run(
+            [TOP / "scripts" / "quickstart.sh", folder], check=False, capture_output=True, text=True
+        )
+        assert run.returncode == 2
+        assert str(folder) in run.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".git", "full"]
+
+
 @pytest.mark.parametrize("name", ["validate_tuning_session.py", "clean_kernel_work_state.py"])
 def test_older_names_work(name: str, tmp_path: Path) -> None:
     """The scripts of older times answer on a fresh repository, and refuse an unknown DSL."""
