@@ -26,4 +26,4 @@ export PATH="$venv/bin:$PATH"
 ruff check .
 ruff format --check .
 mypy
-python -m pytest -m "not slow" "$@"
+python -m pytest -n 2 -m "not slow" "$@"
