@@ -312,7 +312,8 @@ def exit_code(daemon: Daemon, session: Session) -> int:
         return 0
     with daemon.repository.read() as reader:
         last = reader.transitions(session.id, limit=1)
-    return _FAILED_CODES.get(Outcome[last[0]["outcome"]], 1) if last else 1
+    codes = {outcome.name: code for outcome, code in _FAILED_CODES.items()}
+    return codes.get(last[0]["outcome"], 1) if last else 1
 
 
 def run_queue(daemon: Daemon, session_ids: list[str], observe: Callable[..., None]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croq_fsm.domain.decision import Policy, Ruling, rule
 from croq_fsm.domain.measurement import Estimate, Samples, merge
-from croq_fsm.domain.records import Facts, Record, Step
+from croq_fsm.domain.records import Facts, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Verdict, Work
@@ -19,39 +19,33 @@ def run(session: Session, ports: Ports) -> Step:
     phase = [m.samples for m in stored if m.kind == work.phase and m.samples is not None]
     merged = merge(phase)
     estimate = stats.estimate(merged, "best", "candidate", seed=session.seed)
-    ruling = rule(work.phase, estimate, policy(session, ports))
+    fresh = stats.twin_noise(merged)
+    used = policy(session, ports, fresh)
+    ruling = rule(work.phase, estimate, used)
     detail = {
         "phase": work.phase,
         "estimate": estimate.model_dump(),
+        "noise": used.noise,
         "reason": ruling.reason,
         "ruling": ruling.kind,
     }
+    # Noise depends on the kernel and on the hour; the latest A/A samples speak for both.
+    records = () if fresh is None else (Facts(noise=fresh),)
     if ruling.decision is None:
-        return Step(Outcome.AMBIGUOUS, _more(work, ruling), detail)
+        return Step(Outcome.AMBIGUOUS, _more(work, ruling), detail, records)
     verdict = _verdict(ruling.decision, ruling.reason, estimate, merged)
     decided = work.model_copy(update={"verdict": verdict})
-    return Step(
-        Outcome.DECIDED,
-        decided,
-        {**detail, "decision": ruling.decision.name},
-        records=_noise_of_new_best(ruling.decision, merged),
-    )
+    detail["decision"] = ruling.decision.name
+    return Step(Outcome.DECIDED, decided, detail, records)
 
 
-def _noise_of_new_best(decision: Decision, samples: Samples) -> tuple[Record, ...]:
-    """Noise depends on the kernel; a new best brings its own floor from the confirmation."""
-    if decision is not Decision.KEEP or not samples.of("twin"):
-        return ()
-    return (Facts(noise=stats.spread(stats.estimate(samples, "candidate", "twin", seed=1))),)
-
-
-def policy(session: Session, ports: Ports) -> Policy:
-    """Policy of this session."""
+def policy(session: Session, ports: Ports, fresh_noise: float | None) -> Policy:
+    """Policy of this session, with the noise floor of these samples if they tell it."""
     settings = ports.config.measure
     return Policy(
         min_effect=settings.min_effect,
         screen_margin=settings.screen_margin,
-        noise=session.noise or 0.0,
+        noise=(session.noise or 0.0) if fresh_noise is None else fresh_noise,
         pairs=settings.pairs,
         max_pairs=settings.max_pairs,
         confirm_pairs=settings.confirm_pairs,

@@ -135,7 +135,13 @@ def test_decide_is_a_function_of_the_evidence(
 def test_a_gain_below_the_noise_floor_is_not_confirmed() -> None:
     """A ratio inside the noise of the device is no gain however tight its interval."""
     noisy = Policy(0.005, 0.05, 0.02, 12, 36, 12)
-    assert decision.rule("pairs", _estimate(1.01, 0.002), noisy).kind == "more"
+    assert decision.rule("confirm", _estimate(1.01, 0.002), noisy).decision is Decision.DISCARD
+
+
+def test_old_noise_does_not_bar_the_way_to_a_confirmation() -> None:
+    """A noise floor of a bad hour is measured anew beside the candidate, not believed for ever."""
+    noisy = Policy(0.005, 0.05, 0.8, 12, 36, 12)
+    assert decision.rule("pairs", _estimate(1.5, 0.1), noisy).kind == "confirm"
 
 
 def test_the_ladder_rises_with_the_streak() -> None:

@@ -115,7 +115,6 @@ def test_a_counter_that_is_no_number_is_absent(text: str) -> None:
     assert names.metric("a.ratio", text, "") is None
 
 
-
 def counters(**percent: float) -> dict[str, float]:
     """Counters by short names."""
     long = {

@@ -22,7 +22,8 @@ class Policy:
     Attributes:
         min_effect: Smallest relative gain that counts.
         screen_margin: Relative loss at which a screen alone rejects.
-        noise: Relative noise floor of this problem on this device.
+        noise: Relative noise floor now: what a kernel differs from itself in A/A samples of
+            the same window where there are some, else of the latest A/A measurement.
         pairs: Pairs of the first full measurement.
         max_pairs: Cap of pairs.
         confirm_pairs: Pairs of the confirmation.
@@ -77,7 +78,7 @@ def _after_screen(estimate: Estimate, policy: Policy) -> Ruling:
 
 
 def _after_pairs(estimate: Estimate, policy: Policy) -> Ruling:
-    if estimate.low > policy.threshold and estimate.ratio - 1.0 > policy.noise:
+    if estimate.low > policy.threshold:
         return Ruling(None, _faster(estimate), "confirm", policy.confirm_pairs, "confirm")
     if estimate.high < policy.threshold:
         return Ruling(Decision.DISCARD, _no_gain(estimate, policy))
@@ -91,6 +92,11 @@ def _after_pairs(estimate: Estimate, policy: Policy) -> Ruling:
 
 
 def _after_confirmation(estimate: Estimate, policy: Policy) -> Ruling:
+    if estimate.ratio - 1.0 <= policy.noise:
+        return Ruling(
+            Decision.DISCARD,
+            f"the gain lies within the noise floor of {policy.noise:.2%} ({_interval(estimate)})",
+        )
     if estimate.low > 1.0 and estimate.ratio > policy.threshold:
         return Ruling(Decision.KEEP, f"{_faster(estimate)}, confirmed in a fresh process")
     return Ruling(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from croq_fsm.domain import names, operators
 from croq_fsm.domain.model import Value
 from croq_fsm.domain.operators import Operator, Precision
 from croq_fsm.domain.shapes import format_shape
+
+#: DSL → file suffix of its sources.
+SUFFIXES: Final = {"c": ".c", "cuda": ".cu", "croqtile": ".co"}
 
 
 class Task(Value):

@@ -101,6 +101,13 @@ def noise_floor(samples: Samples, seed: int = 1) -> float:
     return spread(estimate(samples, names[0], names[1], seed))
 
 
+def twin_noise(samples: Samples) -> float | None:
+    """Noise floor from a candidate that ran twice in these samples; None where it did not."""
+    if not samples.of("twin"):
+        return None
+    return spread(estimate(samples, "candidate", "twin", seed=1))
+
+
 def spread(aa: Estimate) -> float:
     """The largest relative difference that an A/A interval admits."""
     return max(aa.high - 1.0, 1.0 / aa.low - 1.0)

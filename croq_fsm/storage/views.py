@@ -16,7 +16,7 @@ from croq_fsm.domain import escalation
 from croq_fsm.domain.ideas import Proposal
 from croq_fsm.domain.records import Attempt, Iteration, Round
 from croq_fsm.domain.states import Decision
-from croq_fsm.domain.task import Task
+from croq_fsm.domain.task import SUFFIXES, Task
 from croq_fsm.domain.work import Idea
 from croq_fsm.storage.layout import Layout
 
@@ -269,17 +269,13 @@ def _checkpoint(task: Task, layout: Layout, snapshot: Snapshot) -> dict[str, Any
         "round": snapshot.round,
         "current_best_iter": snapshot.best.number,
         "current_best_kernel": snapshot.best.name,
-        "current_best_source": _best_source(layout, snapshot),
+        "current_best_source": layout.source(snapshot.best.name, SUFFIXES[task.dsl]),
         "current_best_tflops": best,
         "baseline_tflops": library,
         "consecutive_discards": snapshot.streak,
         "escalation": escalation.level(snapshot.streak),
         "counts": {decision.name: snapshot.counts.get(decision, 0) for decision in Decision},
     }
-
-
-def _best_source(layout: Layout, snapshot: Snapshot) -> str:
-    return layout.keyed("srcs", snapshot.best.name)
 
 
 def _library_result(task: Task, layout: Layout, snapshot: Snapshot) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from croq_fsm.config import Config
+from croq_fsm.domain import task
 from croq_fsm.errors import UsageError
 from croq_fsm.toolchain.process import Runner
 from croq_fsm.toolchain.workbench import Workbench
@@ -20,8 +21,8 @@ WORKBENCHES: Final = {
     "croqtile": ("croq_fsm.toolchain.croqtile", "CroqtileWorkbench"),
 }
 
-#: File suffix of a kernel → DSL.
-SUFFIXES: Final = {".c": "c", ".co": "croqtile"}
+#: File suffix of a kernel → DSL, of those that can be opened.
+SUFFIXES: Final = {task.SUFFIXES[dsl]: dsl for dsl in WORKBENCHES}
 
 
 def check_dsl(dsl: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Final
 
@@ -80,7 +81,7 @@ def _ruling(
     where = f"rounds {done.round} ({it.name})"
     phase, samples = deciding
     estimate = stats.estimate(samples, "best", "candidate", seed=record.session.seed)
-    ruling = rule(phase, estimate, policy(record))
+    ruling = rule(phase, estimate, policy(record, _noise(record, done, samples)))
     if ruling.decision is not done.decision:
         text = f"it says {done.decision}, its samples say {_said(ruling)}"
         yield record.problem("decision-unsupported", where, text, cure=_CURE)
@@ -89,13 +90,26 @@ def _ruling(
         yield record.problem("estimate-unsupported", where, text, cure=_CURE)
 
 
-def policy(record: Record) -> Policy:
+def _noise(record: Record, done: Round, samples: Samples) -> float:
+    """The noise floor that DECIDE went by: of the samples themselves, else what it wrote down."""
+    fresh = stats.twin_noise(samples)
+    if fresh is not None:
+        return fresh
+    said = [
+        json.loads(t["detail"]).get("noise")
+        for t in record.transitions
+        if t["round"] == done.round and t["outcome"] == Outcome.DECIDED.name
+    ]
+    return next((n for n in reversed(said) if n is not None), record.session.noise or 0.0)
+
+
+def policy(record: Record, noise: float) -> Policy:
     """Policy of the session, as DECIDE applies it."""
     settings = record.config.measure
     return Policy(
         min_effect=settings.min_effect,
         screen_margin=settings.screen_margin,
-        noise=record.session.noise or 0.0,
+        noise=noise,
         pairs=settings.pairs,
         max_pairs=settings.max_pairs,
         confirm_pairs=settings.confirm_pairs,
