@@ -40,8 +40,8 @@ class History(Protocol):
     def has_fingerprint(self, fingerprint: str) -> bool:
         """Whether a combination was taken."""
 
-    def profile(self, binary: str, *, full: bool) -> Profile | None:
-        """Stored profile of a binary."""
+    def profile(self, binary: str, *, full: bool) -> tuple[Profile, str] | None:
+        """Stored profile of a binary, and its CSV."""
 
     def last_profile(self, round_: int) -> tuple[Profile, str, int] | None:
         """Profile of a round, its CSV, and its iteration."""

@@ -81,14 +81,11 @@ def iteration_artifacts(
             round_,
             mode=_EXECUTABLE,
         ),
-        cached_artifact(
-            layout.binary(name),
-            "binary",
-            (build.binary, ports.workbench.read(build.binary)),
-            round_,
-            mode=_EXECUTABLE,
-        ),
     ]
+    binary = _cached(ports, build.binary)
+    if binary is not None:
+        path = layout.binary(name)
+        found.append(cached_artifact(path, "binary", binary, round_, mode=_EXECUTABLE))
     if generated and ports.workbench.generated_suffix:
         path = layout.source(name, ports.workbench.generated_suffix)
         found.append(text_artifact(path, "source", generated, round_))
@@ -126,11 +123,19 @@ def profile_artifacts(ports: Ports, round_: int) -> list[Artifact]:
         path = ports.layout.keyed("perf", f"profile_{name}.csv")
         found.append(text_artifact(path, "profile", _metrics_csv(profile), round_))
     report = profile.files.get("ncu-rep")
-    if report:
+    content = _cached(ports, report) if report else None
+    if content is not None:
         path = ports.layout.keyed("perf", f"ncu_{name}.ncu-rep")
-        content = (report, ports.workbench.read(report))
         found.append(cached_artifact(path, "report", content, round_))
     return found
+
+
+def _cached(ports: Ports, relative: str) -> tuple[str, bytes] | None:
+    """A file of the cache; None when it was trimmed or cleared, which ends no night."""
+    try:
+        return relative, ports.workbench.read(relative)
+    except OSError:
+        return None
 
 
 def _metrics_csv(profile: Profile) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from croq_fsm.domain import escalation, roofline
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.profile import Profile
@@ -21,7 +23,7 @@ def run(session: Session, ports: Ports) -> Step:
         raise LookupError(f"iteration {base.number} has no source")
     try:
         build = ports.workbench.build(base.candidate, session.task)
-        profile, cached = _profile(session, ports, build)
+        taken = _profile(session, ports, build)
     except EnvironmentMissing as exc:
         return _unavailable(session, ports, base, str(exc))
     except CandidateError as exc:
@@ -30,7 +32,7 @@ def run(session: Session, ports: Ports) -> Step:
         return _waiting.back_off(session, ports, str(exc), Outcome.BUSY, Outcome.UNAVAILABLE)
     except DeviceWedged as exc:
         return Step(Outcome.WEDGED, session.work, {"reason": str(exc)}, reason=str(exc))
-    return _step(session, ports, base, profile, Outcome.CLASSIFIED, cached=cached)
+    return _step(session, base, taken, Outcome.CLASSIFIED)
 
 
 def _choose_base(session: Session, ports: Ports) -> Iteration:
@@ -43,12 +45,24 @@ def _choose_base(session: Session, ports: Ports) -> Iteration:
     return best
 
 
-def _profile(session: Session, ports: Ports, build: Build) -> tuple[Profile, bool]:
+@dataclass(frozen=True)
+class _Taken:
+    """A profile, its CSV, and whether it was known before."""
+
+    profile: Profile
+    csv: str = ""
+    cached: bool = False
+
+
+def _profile(session: Session, ports: Ports, build: Build) -> _Taken:
     full = _wants_full(session, ports)
     known = ports.history.profile(build.binary_sha256, full=full)
     if known is not None:
-        return known, True
-    return ports.workbench.profile(build, session.task, full=full), False
+        return _Taken(*known, cached=True)
+    profile = ports.workbench.profile(build, session.task, full=full)
+    path = profile.files.get("csv")
+    csv = ports.workbench.read(path).decode(errors="replace") if path else ""
+    return _Taken(profile, csv)
 
 
 def _wants_full(session: Session, ports: Ports) -> bool:
@@ -71,21 +85,13 @@ def _unavailable(session: Session, ports: Ports, base: Iteration, why: str) -> S
     profile = roofline.timing_profile(
         session.task, session.device, base.build.binary_sha256, base.seconds
     )
-    return _step(session, ports, base, profile, Outcome.DEGRADED, cached=False)
+    return _step(session, base, _Taken(profile), Outcome.DEGRADED)
 
 
-def _step(
-    session: Session,
-    ports: Ports,
-    base: Iteration,
-    profile: Profile,
-    outcome: Outcome,
-    *,
-    cached: bool,
-) -> Step:
+def _step(session: Session, base: Iteration, taken: _Taken, outcome: Outcome) -> Step:
     round_ = session.round + 1
     same_round = session.work.round == round_
-    csv = profile.files.get("csv")
+    profile = taken.profile
     return Step(
         outcome=outcome,
         work=Work(
@@ -100,15 +106,15 @@ def _step(
             "confidence": profile.confidence,
             "evidence": list(profile.evidence),
             "tool": profile.tool,
-            "cached": cached,
+            "cached": taken.cached,
         },
         records=(
             ProfileTaken(
                 round=round_,
                 iteration=base.number,
                 profile=profile,
-                csv=ports.workbench.read(csv).decode(errors="replace") if csv else "",
-                cached=cached,
+                csv=taken.csv,
+                cached=taken.cached,
             ),
         ),
     )

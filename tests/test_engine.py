@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 
 from croq_fsm.config import load
+from croq_fsm.domain.ideas import Proposal
 from croq_fsm.domain.states import Decision, Outcome, State
 from croq_fsm.errors import BackendDown
+from croq_fsm.ideators.contract import Context
 from croq_fsm.storage import rebuild
 from croq_fsm.storage.layout import Layout
 from support.bench import TASK, Bench
@@ -218,3 +220,21 @@ def test_a_kept_commit_holds_only_our_paths(tmp_path: Path) -> None:
         [*git, "diff", "--cached", "--name-only"], check=True, capture_output=True, text=True
     ).stdout
     assert staged.split() == ["mine.txt"]
+
+
+def test_a_cleared_cache_ends_no_night(tmp_path: Path) -> None:
+    """When the cache is lost between rounds, kernels are built again and the night goes on."""
+    bench: Bench
+
+    def clear(context: Context) -> Proposal:
+        for path in bench.root.cache.iterdir():
+            path.unlink()
+        return proposal(context.base.iteration, {"TIME_US": "900"})
+
+    bench = Bench(
+        tmp_path,
+        ScriptedIdeator([{"TIME_US": "800"}, clear]),
+        task=TASK.model_copy(update={"rounds": 2}),
+    )
+    session = bench.run()
+    assert session.counts == {Decision.KEEP: 1, Decision.DISCARD: 1}

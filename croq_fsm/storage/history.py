@@ -42,8 +42,8 @@ class SessionHistory:
         with self._repository.read() as reader:
             return reader.has_fingerprint(self._id, fingerprint)
 
-    def profile(self, binary: str, *, full: bool) -> Profile | None:
-        """Stored profile of a binary."""
+    def profile(self, binary: str, *, full: bool) -> tuple[Profile, str] | None:
+        """Stored profile of a binary, and its CSV."""
         with self._repository.read() as reader:
             return reader.profile(self._id, binary, full=full)
 

@@ -159,15 +159,22 @@ class Reader:
         row = self._connection.execute(query).first()
         return None if row is None else (row[0], Idea.model_validate_json(row[1]))
 
-    def profile(self, session_id: str, binary: str, *, full: bool) -> Profile | None:
-        """A stored profile of a binary; a full one also answers for the small set."""
+    def profile(self, session_id: str, binary: str, *, full: bool) -> tuple[Profile, str] | None:
+        """A stored profile of a binary and its CSV; a full one also answers for the small set."""
         table = schema.profiles
         wanted = [table.c.session_id == session_id, table.c.binary == binary]
         if full:
             wanted.append(table.c.full_set == 1)
-        query = select(table.c.profile).where(and_(*wanted)).order_by(table.c.seq.desc()).limit(1)
-        text = self._connection.execute(query).scalar_one_or_none()
-        return None if text is None else Profile.model_validate_json(text)
+        query = (
+            select(table.c.profile, table.c.csv)
+            .where(and_(*wanted))
+            .order_by(table.c.seq.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        if row is None:
+            return None
+        return Profile.model_validate_json(row[0]), self.text(row[1]) if row[1] else ""
 
     def last_profile(self, session_id: str, round_: int) -> tuple[Profile, str, int] | None:
         """Profile of a round, its CSV and the iteration that it belongs to."""
