@@ -60,8 +60,11 @@ class Night:
         if not self.root.exists():
             subprocess.run(["git", "init", "-q", str(self.root)], check=True)
 
-    def call(self, *arguments: str, into: str) -> int:
-        """One command of croq-fsm, its output into a file and to the terminal."""
+    def call(self, *arguments: str, into: str, bounded: bool = False) -> int:
+        """One command of croq-fsm, its output into a file and to the terminal.
+
+        A bounded one is drained when the time is up; the session can be resumed later.
+        """
         command = [sys.executable, "-m", "croq_fsm", *arguments]
         with (self.out / into).open("ab") as log:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -70,7 +73,7 @@ class Night:
             asked = 0.0
             while child.poll() is None:
                 _copy(child, log)
-                if time.monotonic() > self._until and not asked:
+                if bounded and time.monotonic() > self._until and not asked:
                     child.send_signal(signal.SIGTERM)
                     asked = time.monotonic()
                 if asked and time.monotonic() > asked + _DRAIN_S:
@@ -94,9 +97,9 @@ class Night:
         """Start or resume a session; True once it has ended."""
         known = self.session(model)
         if known is None:
-            self.call("start", *arguments, "--root", str(self.root), into=log)
+            self.call("start", *arguments, "--root", str(self.root), into=log, bounded=True)
         elif not known.state.is_final:
-            self.call("resume", known.id, "--root", str(self.root), into=log)
+            self.call("resume", known.id, "--root", str(self.root), into=log, bounded=True)
         now = self.session(model)
         return now is not None and now.state.is_final
 
