@@ -6,15 +6,34 @@ import os
 import sysconfig
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from croq_fsm.errors import UsageError
 
+_PREFIX: Final = "CROQ_FSM_"
+#: Variables with the prefix that are no settings.
+_OTHER_VARIABLES: Final = frozenset(
+    {"CROQ_FSM_CONFIG_DIR", "CROQ_FSM_ANNOUNCE", "CROQ_FSM_TEST_CACHE"}
+)
+
 Seconds = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _own_place(path: str) -> str:
+    """The root itself, or what climbs out of it, holds other people's files."""
+    parts = Path(path).parts
+    if not parts or parts == ("/",) or ".." in parts:
+        raise ValueError(
+            f"{path!r} must be a path below the root, or an absolute one, without '..'"
+        )
+    return path
+
+
+OwnPath = Annotated[str, AfterValidator(_own_place)]
 
 
 class Section(BaseModel):
@@ -51,6 +70,8 @@ class Measure(Section):
     warmup_s: Seconds = 0.05
     verify_seeds: Annotated[int, Field(ge=1)] = 3
     screen_margin: Fraction = 0.05
+    hidden_shapes: Annotated[int, Field(ge=0, le=8)] = 2
+    policy: Literal["statistical", "greedy"] = "statistical"
 
 
 class Deadlines(Section):
@@ -104,18 +125,20 @@ class CroqtileOptions(Section):
 class Storage(Section):
     """Where the state lives and how much of it is kept."""
 
-    state_dir: str = ".croq_fsm"
-    database: str = "croq.sqlite3"
+    state_dir: OwnPath = ".croq_fsm"
+    database: OwnPath = "croq.sqlite3"
     min_free_mb: Annotated[int, Field(ge=0)] = 256
     cache_mb: Annotated[int, Field(ge=64)] = 4096
-    compaction_summary: str = ".claude/skills/fsm-engine/state/{dsl}/compaction-summary.md"
+    compaction_summary: OwnPath = ".claude/skills/fsm-engine/state/{dsl}/compaction-summary.md"
 
 
 class Git(Section):
     """Local commits of KEEPs."""
 
     commit: bool = True
-    author: str = "croq_fsm <croq-fsm@localhost>"
+    author: Annotated[str, Field(pattern=r"^[^<>\n]+ <[^<>\s]+>$")] = (
+        "croq_fsm <croq-fsm@localhost>"
+    )
 
 
 class Config(BaseSettings):
@@ -125,7 +148,7 @@ class Config(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix="CROQ_FSM_", env_nested_delimiter="__"
+        frozen=True, extra="forbid", env_prefix=_PREFIX, env_nested_delimiter="__"
     )
 
     seed: int = 1
@@ -150,6 +173,7 @@ def load(path: Path | None, overrides: dict[str, Any] | None = None) -> Config:
         UsageError: The file is missing, is no TOML, or holds unknown keys or bad values.
     """
     data: dict[str, Any] = _read(path) if path else {}
+    _check_variables()
     try:
         _merge(data, EnvSettingsSource(Config)())
     except SettingsError as exc:
@@ -162,9 +186,33 @@ def load(path: Path | None, overrides: dict[str, Any] | None = None) -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as exc:
-        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors()]
+        lines = [f"{_named(e['loc'])}: {e['msg']}" for e in exc.errors()]
         where = f" in {path}" if path else ""
         raise UsageError(f"bad configuration{where}: " + "; ".join(lines)) from exc
+
+
+def _check_variables() -> None:
+    """A misspelt variable would change nothing, and nobody would be told.
+
+    Raises:
+        UsageError: A variable with our prefix names no setting.
+    """
+    known = {name.upper() for name in Config.model_fields}
+    for name in sorted(os.environ):
+        setting = name.upper().removeprefix(_PREFIX)
+        if setting != name.upper() and name not in _OTHER_VARIABLES:
+            table = setting.partition("__")[0]
+            if table not in known:
+                raise UsageError(
+                    f"variable {name} names no setting; write it like {_PREFIX}MEASURE__PAIRS"
+                )
+
+
+def _named(loc: tuple[int | str, ...]) -> str:
+    """A setting by its dotted name, and by its variable where that is what was read."""
+    variable = _PREFIX + "__".join(map(str, loc)).upper()
+    dotted = ".".join(map(str, loc))
+    return f"{dotted} (variable {variable})" if variable in os.environ else dotted
 
 
 def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:

@@ -49,6 +49,8 @@ def policy(session: Session, ports: Ports, fresh_noise: float | None) -> Policy:
         pairs=settings.pairs,
         max_pairs=settings.max_pairs,
         confirm_pairs=settings.confirm_pairs,
+        screen_pairs=settings.screen_pairs,
+        greedy=settings.policy == "greedy",
     )
 
 

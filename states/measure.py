@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from croq_fsm.domain import escalation, guards
 from croq_fsm.domain.build import Build
+from croq_fsm.domain.hidden import hidden_tasks
 from croq_fsm.domain.measurement import Samples, Verification
 from croq_fsm.domain.records import Measured, Record, Step
 from croq_fsm.domain.session import Session
+from croq_fsm.domain.shapes import format_shape
 from croq_fsm.domain.states import Decision, Outcome
+from croq_fsm.domain.task import Task
 from croq_fsm.domain.work import Verdict
 from croq_fsm.errors import (
     CandidateCrashed,
@@ -16,6 +19,7 @@ from croq_fsm.errors import (
     Contended,
     DeviceWedged,
     EnvironmentMissing,
+    UsageError,
 )
 from croq_fsm.ports import Ports
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
@@ -49,7 +53,38 @@ def _measure(session: Session, ports: Ports) -> Step:
         records = (Measured(session.work.round, "verify", verification=checks),)
         if not checks.passed:
             return _wrong(session, ports, checks, records)
+    if session.work.phase == "confirm":
+        for task in _hidden(session, ports):
+            checks = ports.workbench.verify(build, task, _seeds(session, ports)[:1])
+            records = (*records, Measured(session.work.round, "verify", verification=checks))
+            if not checks.passed:
+                return _wrong(session, ports, _named(checks, task), records)
     return _timed(session, build, _time(session, ports, build), records)
+
+
+def _hidden(session: Session, ports: Ports) -> list[Task]:
+    """Shapes on which a winner must be right as well; those that the DSL can run."""
+    seed = session.seed + session.work.round
+    count = ports.config.measure.hidden_shapes
+    return [t for t in hidden_tasks(session.task, seed, count) if _is_supported(ports, t)]
+
+
+def _is_supported(ports: Ports, task: Task) -> bool:
+    try:
+        ports.workbench.supports(task)
+    except UsageError:
+        return False
+    return True
+
+
+def _named(checks: Verification, task: Task) -> Verification:
+    """The same checks, each saying that its shape was a hidden one."""
+    shape = format_shape(task.shape)
+    renamed = (
+        c.model_copy(update={"rung": "hidden-shape", "detail": f"on {shape}: {c.detail}"})
+        for c in checks.checks
+    )
+    return Verification(checks=tuple(renamed))
 
 
 def _wants_fresh_baseline(session: Session) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +11,14 @@ from hypothesis import strategies as st
 from croq_fsm.domain import decision, escalation, guards, names, source
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.decision import Policy
+from croq_fsm.domain.hidden import hidden_tasks
 from croq_fsm.domain.ideas import Replace, SearchReplace, SetMacros, WholeSource, apply_edit
 from croq_fsm.domain.measurement import Estimate
 from croq_fsm.domain.operators import MATMUL
 from croq_fsm.domain.shapes import ceil_div, format_shape, parse_shape
 from croq_fsm.domain.states import Decision
 from croq_fsm.errors import EditError, UsageError
+from support.bench import TASK
 
 _POLICY = Policy(
     min_effect=0.005, screen_margin=0.05, noise=0.004, pairs=12, max_pairs=36, confirm_pairs=12
@@ -33,7 +37,9 @@ def test_any_text_makes_a_legal_tag(text: str) -> None:
     assert names.TAG_PATTERN.match(names.clean_tag(text))
 
 
-@pytest.mark.parametrize("bad", ["", "4x", "axbxc", "1x2", "0x1x1", "1x1x99999999999", "1X2X3"])
+@pytest.mark.parametrize(
+    "bad", ["", "4x", "axbxc", "1x2", "0x1x1", "1x1x99999999999", "1X2X3", "\u0663x5x5", "5x5x5\n"]
+)
 def test_bad_shapes_say_what_is_wanted(bad: str) -> None:
     """A shape that cannot be read is refused with the form that is wanted."""
     with pytest.raises(UsageError, match="MxNxK|must be between"):
@@ -116,6 +122,8 @@ def _estimate(ratio: float, half: float, pairs: int = 12) -> Estimate:
     [
         ("screen", _estimate(0.90, 0.02, 5), "decided", Decision.DISCARD),
         ("screen", _estimate(0.97, 0.02, 5), "more", None),
+        ("screen", _estimate(0.30, 0.02, 5), "more", None),
+        ("screen", _estimate(0.30, 0.02, 10), "decided", Decision.DISCARD),
         ("pairs", _estimate(1.03, 0.01), "confirm", None),
         ("pairs", _estimate(1.00, 0.003), "decided", Decision.DISCARD),
         ("pairs", _estimate(1.006, 0.01), "more", None),
@@ -142,6 +150,27 @@ def test_old_noise_does_not_bar_the_way_to_a_confirmation() -> None:
     """A noise floor of a bad hour is measured anew beside the candidate, not believed for ever."""
     noisy = Policy(0.005, 0.05, 0.8, 12, 36, 12)
     assert decision.rule("pairs", _estimate(1.5, 0.1), noisy).kind == "confirm"
+
+
+def test_the_greedy_policy_is_marked_as_such() -> None:
+    """The protocol's literal rule keeps any higher median and says that it did."""
+    greedy = replace(_POLICY, greedy=True)
+    assert decision.rule("pairs", _estimate(1.001, 0.01), greedy).kind == "confirm"
+    kept = decision.rule("confirm", _estimate(1.001, 0.01), greedy)
+    assert kept.decision is Decision.KEEP
+    assert "greedy policy" in kept.reason
+
+
+@given(st.lists(st.integers(1, 5000), min_size=3, max_size=3), st.integers(0, 99))
+def test_hidden_shapes_are_other_smaller_and_as_aligned(sizes: list[int], seed: int) -> None:
+    """A hidden shape differs, is never larger, and keeps the alignment that a tile may rely on."""
+    task = TASK.model_copy(update={"shape": tuple(sizes)})
+    for other in hidden_tasks(task, seed, 2):
+        assert other.shape != task.shape
+        for size, hidden in zip(sizes, other.shape, strict=True):
+            step = min(size & -size, 256, max(1, size // 2))
+            assert 0 < hidden <= size
+            assert hidden % step == 0
 
 
 def test_the_ladder_rises_with_the_streak() -> None:

@@ -238,3 +238,16 @@ def test_a_cleared_cache_ends_no_night(tmp_path: Path) -> None:
     )
     session = bench.run()
     assert session.counts == {Decision.KEEP: 1, Decision.DISCARD: 1}
+
+
+def test_a_winner_must_be_right_on_hidden_shapes(tmp_path: Path) -> None:
+    """A kernel that is right on the task's shape alone is refuted before it is kept."""
+    source = "#define TIME_US 500\n#define ONLY_SHAPE 64x64x64\nvoid matmul(void) {}\n"
+    ideator = ScriptedIdeator(
+        [lambda c: proposal(1, {}, edit={"kind": "whole_source", "source": source})]
+    )
+    bench = Bench(tmp_path, ideator, task=TASK.model_copy(update={"rounds": 1}))
+    session = bench.run()
+    assert session.counts == {Decision.VERIFY_FAIL: 1}
+    with bench.repository.read() as reader:
+        assert "hidden-shape" in reader.rounds(session.id)[0].reason

@@ -8,11 +8,14 @@ pairs leaves the incumbent where it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from croq_fsm.domain.measurement import Estimate
 from croq_fsm.domain.states import Decision
 from croq_fsm.domain.work import Phase
+
+#: Ratio below which a screen is taken twice.
+_INCREDIBLY_SLOW: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Policy:
         pairs: Pairs of the first full measurement.
         max_pairs: Cap of pairs.
         confirm_pairs: Pairs of the confirmation.
+        screen_pairs: Pairs of the screen.
+        greedy: Whether any higher median wins, as the protocol says literally.
     """
 
     min_effect: float
@@ -35,6 +40,8 @@ class Policy:
     pairs: int
     max_pairs: int
     confirm_pairs: int
+    screen_pairs: int = 5
+    greedy: bool = False
 
     @property
     def threshold(self) -> float:
@@ -64,12 +71,17 @@ def rule(phase: Phase, estimate: Estimate, policy: Policy) -> Ruling:
     if phase == "screen":
         return _after_screen(estimate, policy)
     if phase == "pairs":
-        return _after_pairs(estimate, policy)
+        return _greedy(estimate, policy) if policy.greedy else _after_pairs(estimate, policy)
+    if policy.greedy:
+        return _greedy_confirmed(estimate)
     return _after_confirmation(estimate, policy)
 
 
 def _after_screen(estimate: Estimate, policy: Policy) -> Ruling:
     margin = max(3.0 * policy.noise, policy.screen_margin)
+    if estimate.ratio < _INCREDIBLY_SLOW and estimate.pairs < 2 * policy.screen_pairs:
+        # Less than half as fast: as likely a disturbed device as a bad idea. Look once more.
+        return Ruling(None, "less than half as fast", "screen", policy.screen_pairs, "more")
     if estimate.ratio < 1.0 - margin and estimate.high < 1.0:
         return Ruling(
             Decision.DISCARD, f"{_slower(estimate)}, beyond the screen's margin of {margin:.1%}"
@@ -89,6 +101,22 @@ def _after_pairs(estimate: Estimate, policy: Policy) -> Ruling:
         )
     more = min(policy.pairs, policy.max_pairs - estimate.pairs)
     return Ruling(None, f"undecided ({_interval(estimate)})", "pairs", more, "more")
+
+
+def _greedy(estimate: Estimate, policy: Policy) -> Ruling:
+    """Any higher median is confirmed, anything else is discarded; no interval is asked for."""
+    if estimate.ratio > 1.0:
+        return Ruling(None, _faster(estimate), "confirm", policy.confirm_pairs, "confirm")
+    return Ruling(Decision.DISCARD, f"greedy policy: not faster, {_interval(estimate)}")
+
+
+def _greedy_confirmed(estimate: Estimate) -> Ruling:
+    if estimate.ratio > 1.0:
+        return Ruling(
+            Decision.KEEP,
+            f"greedy policy, no statistical statement: higher median, {_interval(estimate)}",
+        )
+    return Ruling(Decision.DISCARD, f"greedy policy: not faster again, {_interval(estimate)}")
 
 
 def _after_confirmation(estimate: Estimate, policy: Policy) -> Ruling:

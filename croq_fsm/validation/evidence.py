@@ -113,6 +113,8 @@ def policy(record: Record, noise: float) -> Policy:
         pairs=settings.pairs,
         max_pairs=settings.max_pairs,
         confirm_pairs=settings.confirm_pairs,
+        screen_pairs=settings.screen_pairs,
+        greedy=settings.policy == "greedy",
     )
 
 

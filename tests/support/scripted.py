@@ -16,6 +16,7 @@ from croq_fsm.domain.device import Device, Finding
 from croq_fsm.domain.ideas import Proposal, SetMacros
 from croq_fsm.domain.measurement import Block, Check, Samples, Verification
 from croq_fsm.domain.profile import Metric, Profile
+from croq_fsm.domain.shapes import format_shape
 from croq_fsm.domain.states import Bottleneck, Category
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CandidateCrashed, CandidateHung, CompileFailed, Contended
@@ -105,7 +106,8 @@ class ScriptedWorkbench:
             raise CandidateCrashed("killed by SIGSEGV")
         if "HANG" in macros:
             raise CandidateHung("no answer within 1 s")
-        bad = "WRONG" in macros
+        only = macros.get("ONLY_SHAPE", format_shape(task.shape))
+        bad = "WRONG" in macros or only != format_shape(task.shape)
         return Verification(
             checks=tuple(
                 Check(
