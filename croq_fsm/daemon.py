@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -222,6 +222,8 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
     with ExitStack() as stack:
         lock = RootLock(root, run_id)
         stack.callback(lock.release)
+        # Before the first child runs: what stopped a former daemon must not stop this one.
+        inbox.discard_commands(root)
         engine = writer(root.database)
         stack.callback(engine.dispose)
         migrate.upgrade(engine, root.database)
@@ -276,14 +278,15 @@ def _inbox_watch(root: Root, stop: threading.Event) -> Callable[[], None]:
             return
         last = time.monotonic()
         for path in root.inbox.glob("*.json"):
-            if '"stop-now"' in path.read_text(encoding="utf-8", errors="replace"):
-                stop.set()
+            with suppress(OSError):  # it may be taken meanwhile
+                if '"stop-now"' in path.read_text(encoding="utf-8", errors="replace"):
+                    stop.set()
 
     return tick
 
 
 def _recover(daemon: Daemon) -> None:
-    """Clear away what a former daemon left: its children, its lock, its messages, its folders."""
+    """Clear away what a former daemon left: its children, its lock, its folders."""
     with daemon.repository.read() as reader:
         former = reader.open_runs(except_for=daemon.run_id)
     for run in former:
@@ -294,7 +297,6 @@ def _recover(daemon: Daemon) -> None:
     daemon.repository.close_children_of_dead_runs(daemon.run_id, now)
     if daemon.git.remove_stale_lock():
         _log.warning("a stale index.lock was removed", root=str(daemon.root.path))
-    inbox.discard_commands(daemon.root)
     for leftover in daemon.root.leftovers():
         shutil.rmtree(leftover, ignore_errors=True)
 

@@ -69,18 +69,34 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
             return _ignored(path, "too large or a link")
-        message = json.loads(path.read_text(encoding="utf-8"))
-        if message["kind"] not in _KINDS:
-            return _ignored(path, f"unknown kind {message['kind']!r}")
-        return {
-            "id": str(message["id"]),
-            "session_id": message["session_id"],
-            "kind": message["kind"],
-            "text": str(message["text"]),
-            "created_at": int(message["created_at"]),
-        }
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        return _ignored(path, str(exc))
+        return _checked(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as exc:
+        return _ignored(path, f"{type(exc).__name__}: {exc}")
+
+
+def _checked(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with values that any database takes: it must never end the daemon.
+
+    Raises:
+        ValueError: It is no message.
+    """
+    kind, session_id, created_at = message["kind"], message["session_id"], message["created_at"]
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind {kind!r}")
+    if not 0 <= int(created_at) < 1 << 63:
+        raise ValueError(f"no time: {created_at!r}")
+    return {
+        "id": _plain(message["id"]),
+        "session_id": None if session_id is None else _plain(session_id),
+        "kind": kind,
+        "text": _plain(message["text"]),
+        "created_at": int(created_at),
+    }
+
+
+def _plain(value: object) -> str:
+    """Text that can be written as UTF-8; JSON can carry halves of characters, which cannot."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _ignored(path: Path, why: str) -> dict[str, Any] | None:

@@ -14,8 +14,10 @@ from croq_fsm import inbox
 from croq_fsm.config import Deadlines, Storage
 from croq_fsm.errors import LockHeld, UsageError
 from croq_fsm.root import Root, RootLock, find, is_locked
-from croq_fsm.storage import files
+from croq_fsm.storage import files, migrate
+from croq_fsm.storage.engine import writer
 from croq_fsm.storage.git import Git, GitPostponed
+from croq_fsm.storage.repository import Repository
 from croq_fsm.toolchain.process import NullJournal
 from croq_fsm.toolchain.runner import LocalRunner
 from support.bench import git_root
@@ -172,3 +174,28 @@ def test_messages_wait_as_files_and_bad_ones_are_dropped(tmp_path: Path) -> None
     (root.inbox / "0-bad.json").write_text("{", encoding="utf-8")
     inbox.discard_commands(root)
     assert len(list(root.inbox.glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id": "\\ud800", "session_id": null, "kind": "hint", "text": "\\udcff", "created_at": 1}',
+        '{"id": "a", "session_id": ["x"], "kind": "hint", "text": {"b": 1}, "created_at": 1}',
+        '{"id": "a", "session_id": null, "kind": "hint", "text": "b", "created_at": 1e30}',
+        '{"id": "a", "session_id": null, "kind": "hint", "text": "b", "created_at": Infinity}',
+        '{"id": "a", "session_id": null, "kind": ["hint"], "text": "b", "created_at": 1}',
+        "[" * 50_000,
+        "[]",
+    ],
+)
+def test_no_message_can_end_a_daemon(tmp_path: Path, text: str) -> None:
+    """Whatever lies in the inbox is taken or dropped once; it never stays and never raises."""
+    root = Root(git_root(tmp_path), Storage())
+    root.prepare()
+    engine = writer(root.database)
+    migrate.upgrade(engine, root.database)
+    (root.inbox / "1-a.json").write_text(text, encoding="utf-8")
+    for message in inbox.take(root, Repository(engine, root.database), 1.0):
+        assert message["text"].encode()
+    engine.dispose()
+    assert list(root.inbox.iterdir()) == []

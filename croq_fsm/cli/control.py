@@ -109,7 +109,8 @@ def hint(
     from croq_fsm.root import is_locked
 
     here = place(root, config)
-    words = text.strip()
+    # Bytes that are no UTF-8 arrive as halves of characters, which nothing can write.
+    words = text.encode("utf-8", "replace").decode("utf-8").strip()
     if not words:
         raise UsageError("the hint is empty; say what to try, for example 'larger tiles in K'")
     if len(words) > _LONGEST_HINT:
