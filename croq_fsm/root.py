@@ -101,6 +101,11 @@ def find(path: Path | None, config: Config) -> Root:
     for folder in [start] if path else [start, *start.parents]:
         if (folder / ".git").exists():
             return Root(folder, config.storage)
+    for folder in start.parents:
+        if (folder / ".git").exists():
+            raise UsageError(
+                f"{start} is a subfolder of the git repository {folder}; name that with --root"
+            )
     raise UsageError(
         f"{start} is no git repository; run 'git init {start}' first, or name one with --root"
     )

@@ -90,7 +90,9 @@ def start_candidate(request: Request, task: Task, workbench: Workbench) -> Candi
     try:
         source = path.read_text(encoding="utf-8")
         check_source(source)
-    except (OSError, UnicodeDecodeError) as exc:
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"kernel {path} is no text in UTF-8, so no source of a kernel") from exc
+    except OSError as exc:
         raise UsageError(f"kernel {path} cannot be read: {exc}") from exc
     except EditError as exc:
         raise UsageError(f"kernel {path} is refused: {exc}") from exc

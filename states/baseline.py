@@ -39,13 +39,21 @@ def run(session: Session, ports: Ports) -> Step:
     try:
         return _measure(session, ports)
     except CandidateError as exc:
-        return _impossible(session, f"the start kernel failed: {exc}\n{exc.log[-_LOG_EXCERPT:]}")
+        return _impossible(session, f"the start kernel failed: {_told(exc)}")
     except EnvironmentMissing as exc:
         return _impossible(session, str(exc))
     except Contended as exc:
         return _waiting.back_off(session, ports, str(exc), Outcome.CONTENDED, Outcome.IMPOSSIBLE)
     except DeviceWedged as exc:
         return Step(Outcome.WEDGED, session.work, {"reason": str(exc)}, reason=str(exc))
+
+
+def _told(exc: CandidateError) -> str:
+    """Message and log, without saying the same twice."""
+    message, log = str(exc), exc.log[-_LOG_EXCERPT:].strip()
+    if log in message:
+        return message
+    return log if message in log else f"{message}\n{log}"
 
 
 def _measure(session: Session, ports: Ports) -> Step:

@@ -223,3 +223,10 @@ def test_damaged_objects_are_refused(data: bytes) -> None:
     """Bytes that are no object raise one error."""
     with pytest.raises(NotAnObject):
         ElfObject(data)
+
+
+@pytest.mark.parametrize("evasion", ["#inc??/\nlude </etc/passwd>\n", 'as??/\nm("");\n'])
+def test_trigraphs_hide_nothing(evasion: str) -> None:
+    """With -std=c11 they splice lines where no rule looks, so they are refused."""
+    found = source_problems(evasion + GOOD_MATMUL, "matmul", 1)
+    assert any("no rule can see" in problem for problem in found)

@@ -127,3 +127,16 @@ def _wait_for(root: Path, holds: Any) -> None:
     """Look until the status is as wanted; the time-out of the test ends it otherwise."""
     while not holds(status(root)):
         time.sleep(0.2)
+
+
+def test_a_refused_start_kernel_leaves_a_true_record(tmp_path: Path) -> None:
+    """The reason is said once, the advice is one that helps, and validate has nothing to say."""
+    root = make_root(tmp_path / "root")
+    kernel = root / "matmul_mine.c"
+    kernel.write_text('#include "/etc/hostname"\nvoid matmul(void) {}\n', encoding="utf-8")
+    said = run(root, "start", *TASK, "--kernel", str(kernel))
+    assert said.code == 2
+    assert said.out.count("/etc/hostname") == 1
+    assert "mend the kernel and start again" in said.out
+    assert "--reopen" not in said.out
+    assert run(root, "validate").code == 0

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from cli_support import Said, Shell, shell
@@ -23,6 +24,7 @@ from croq_fsm.domain.measurement import Check, Verification
 from croq_fsm.domain.states import State, Status
 from croq_fsm.gpu.lease import DeviceLease
 from croq_fsm.root import Root, RootLock, find, is_locked
+from croq_fsm.storage.git import Git
 from support.scripted import START, proposal
 
 __all__ = ["shell"]
@@ -234,7 +236,7 @@ def test_reopening_a_failed_session_goes_back_to_where_it_failed(shell: Shell) -
     session = shell.sessions()[0]
     assert session.state is State.FAILED
     assert "computes wrong results" in session.reason
-    assert "croq-fsm doctor" in said.out
+    assert "mend the kernel and start again" in said.out
     again = shell("resume", "--reopen")
     assert again.code == 2
     rows = shell("logs", "-n", "2").out
@@ -429,3 +431,29 @@ def test_looking_never_keeps_a_daemon_from_starting(shell: Shell) -> None:
     RootLock(root, "second").release()
     over.join()
     assert not is_locked(root)
+
+
+def test_a_stop_at_once_does_not_stop_the_next_daemon(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that a former daemon died of is gone before the first child of this one runs."""
+    seen: list[Path] = []
+    check = Git.check
+
+    def checking(git: Git) -> None:
+        seen.extend(root_of(shell).inbox.iterdir())
+        check(git)
+
+    inbox.leave(root_of(shell), "stop-now")
+    monkeypatch.setattr(Git, "check", checking)
+    shell.ideator.script = rounds(1)
+    assert shell("start", *TASK, "--rounds", "1").code == 0
+    assert seen == []
+    assert shell.sessions()[0].round == 1
+
+
+def test_a_hint_of_bytes_that_are_no_text_is_left_as_text(shell: Shell) -> None:
+    """Half a character is replaced: nothing could write it into the database."""
+    assert shell("hint", "try \udcff\udcfe tiles").code == 0
+    (path,) = root_of(shell).inbox.iterdir()
+    assert json.loads(path.read_text(encoding="utf-8"))["text"] == "try ?? tiles"

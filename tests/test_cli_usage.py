@@ -13,6 +13,9 @@ import pytest
 from cli_support import Shell, run, shell
 
 from croq_fsm.cli.main import main
+from croq_fsm.config import load
+from croq_fsm.errors import UsageError
+from croq_fsm.root import find
 from croq_fsm.storage.engine import writer
 
 __all__ = ["shell"]
@@ -175,3 +178,12 @@ def test_a_newer_database_is_refused_by_every_command(shell: Shell) -> None:
         said = shell(*command)
         assert said.code == 4
         assert "schema 9999, which is newer than this program" in said.err
+
+
+def test_a_subfolder_is_told_from_no_repository(tmp_path: Path) -> None:
+    """Nobody is told to make a repository inside another."""
+    inside = tmp_path / "repo" / "inside"
+    inside.mkdir(parents=True)
+    (tmp_path / "repo" / ".git").mkdir()
+    with pytest.raises(UsageError, match=r"subfolder of the git repository .*repo;"):
+        find(inside, load(None))

@@ -106,3 +106,33 @@ def test_shipped_configuration_is_found(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("CROQ_FSM_CONFIG_DIR", str(tmp_path))
     with pytest.raises(UsageError, match="no shipped configuration"):
         shipped_config()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("CROQ_FSM_MEASURE__PAIRS", "many", r"measure\.pairs \(variable CROQ_FSM_MEASURE__PAIRS\)"),
+        ("CROQ_FSM_MEASURE__PAIRZ", "3", r"measure\.pairz"),
+        ("CROQ_FSM_MEASSURE__PAIRS", "3", "CROQ_FSM_MEASSURE__PAIRS names no setting"),
+    ],
+)
+def test_bad_variables_are_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    """A variable that is misspelt or holds nonsense is an error as in a file."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match=says):
+        load(None)
+
+
+@pytest.mark.parametrize("folder", ["", ".", "..", "../../etc", "a/../..", "/"])
+def test_the_state_has_a_folder_of_its_own(folder: str) -> None:
+    """The root itself and what climbs out of it would be written into, and hidden from git."""
+    with pytest.raises(UsageError, match=r"storage\.state_dir"):
+        load(None, {"storage.state_dir": folder})
+
+
+def test_an_author_git_cannot_take_is_refused_at_once() -> None:
+    """Not after the first measurement, when the commit fails."""
+    with pytest.raises(UsageError, match=r"git\.author"):
+        load(None, {"git.author": "nobody"})

@@ -216,7 +216,7 @@ def test_a_session_that_measured_nothing(tmp_path: Path) -> None:
     bench.close()
     assert "nothing was measured" in section(report, "RESULT")
     assert "FAILED: the start kernel computes wrong results" in section(report, "WHY IT ENDED")
-    assert "--reopen" in section(report, "WHAT TO DO NEXT")
+    assert "mend the kernel and start again" in section(report, "WHAT TO DO NEXT")
 
 
 def test_gains_multiply_ratios_of_keeps_only(told: tuple[Bench, Facts, str]) -> None:

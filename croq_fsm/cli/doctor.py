@@ -62,7 +62,7 @@ def _where(root: Path | None, config: Path | None) -> tuple[Root | None, Config]
     from croq_fsm.root import find
 
     try:
-        find(root, configuration.Config())
+        find(root, configuration.load(None))
     except UsageError:
         if root is not None:
             raise

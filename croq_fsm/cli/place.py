@@ -70,7 +70,7 @@ def place(root: Path | None, config: Path | None, *, json_log: bool = False) -> 
     from croq_fsm.root import Root, find
 
     log.configure(as_json=json_log)
-    found = find(root, configuration.Config())
+    found = find(root, configuration.load(None))
     usual = found.path / CONFIG_NAME
     source = config or (usual if usual.is_file() else None)
     effective = configuration.load(source)

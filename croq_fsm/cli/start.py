@@ -55,7 +55,7 @@ def start(
         str | None, typer.Option(help="Default: told from the kernel's name")
     ] = None,
     task: Annotated[
-        Path | None, typer.Option(help="TOML file with one task, or several as [[tasks]]")
+        Path | None, typer.Option(help="TOML file with one task, or several as \\[\\[tasks]]")
     ] = None,
     ideator: Annotated[
         str | None, typer.Option(help="Source of ideas; several, joined by commas, in a chain")

@@ -122,9 +122,9 @@ def apply_replacements(edits: tuple[Replace, ...], text: str) -> str:
 def check_source(source: str) -> None:
     """Refuse sources that are empty, huge, or hide something from a reader."""
     if not source.strip():
-        raise EditError("the edited source is empty")
+        raise EditError("the source is empty")
     if len(source.encode()) > _MAX_SOURCE:
-        raise EditError("the edited source exceeds 1 MiB")
+        raise EditError("the source exceeds 1 MiB")
     for char, what in _FORBIDDEN.items():
         if char in source:
-            raise EditError(f"the edited source contains {what}")
+            raise EditError(f"the source contains {what}")

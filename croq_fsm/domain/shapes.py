@@ -8,7 +8,7 @@ from typing import Final
 
 from croq_fsm.errors import UsageError
 
-_SHAPE: Final = re.compile(r"^\d+(x\d+)*$")
+_SHAPE: Final = re.compile(r"[0-9]+(x[0-9]+)*")
 _MAX_DIM: Final = 1 << 31
 
 
@@ -23,7 +23,7 @@ def parse_shape(text: str, dims: tuple[str, ...]) -> tuple[int, ...]:
         UsageError: Wrong syntax, wrong number of sizes, or a size of zero or above 2^31.
     """
     wanted = "x".join(name.upper() for name in dims)
-    if not _SHAPE.match(text):
+    if not _SHAPE.fullmatch(text):
         raise UsageError(f"shape {text!r} is not of the form {wanted} (for example 512x512x512)")
     sizes = tuple(int(part) for part in text.split("x"))
     if len(sizes) != len(dims):

@@ -9,6 +9,7 @@ from croq_fsm.domain import escalation
 from croq_fsm.domain.states import Decision, State, Status
 from croq_fsm.report import words
 from croq_fsm.report.facts import Facts
+from croq_fsm.report.summary import is_bad_start
 
 _MANY_FAILURES: Final = 0.5
 _FEW_ROUNDS: Final = 4
@@ -23,6 +24,8 @@ def of(facts: Facts) -> list[str]:
 
 def _go_on(facts: Facts) -> str:
     session = facts.session
+    if is_bad_start(session):
+        return "mend the kernel and start again; this session keeps the one that it was given"
     if session.state is State.FAILED:
         return (
             "mend what the reason names ('croq-fsm doctor' looks at the environment), then "

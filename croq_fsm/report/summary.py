@@ -62,9 +62,16 @@ def _rate(session: Session, iteration: Iteration) -> str:
     return words.rate(session.task.tflops(iteration.seconds), places)
 
 
+def is_bad_start(session: Session) -> bool:
+    """Whether the session failed by its start kernel, which no resume can change."""
+    return session.state is State.FAILED and session.reason.startswith("the start kernel ")
+
+
 def _next(session: Session, root: Path) -> list[str]:
     at = "" if root == Path.cwd() else f" --root {root}"
     report = f"croq-fsm report {session.id}{at}"
+    if is_bad_start(session):
+        return ["mend the kernel and start again; this session keeps the one that it was given"]
     if session.state is State.FAILED:
         return [f"croq-fsm doctor{at}", f"croq-fsm resume {session.id} --reopen{at}"]
     if session.state is State.DONE:

@@ -47,6 +47,7 @@ _HEADERS: Final = frozenset(
         *("arm_neon.h", "arm_sve.h", "arm_acle.h"),
     }
 )
+_ALLOWED: Final = ", ".join(sorted(_HEADERS))
 _DIRECTIVES: Final = re.compile(
     r"define|undef|include|if|ifdef|ifndef|elif|elifdef|elifndef|else|endif|error|warning|pragma"
 )
@@ -83,6 +84,8 @@ _ATTRIBUTES: Final = re.compile(
 _ATTRIBUTE_LIST: Final = re.compile(
     r"__attribute(?:__)?\s*\(\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)\)|\[\[([^\]]*)\]\]"
 )
+#: Trigraphs, which -std=c11 turns on: they hide a splice, and with it an #include.
+_HIDING: Final = re.compile(r"\?\?[=/'()!<>-]")
 _SPLICE: Final = re.compile(r"\\[ \t\f\v]*\r?\n")
 _LITERAL: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'")
 _DIRECTIVE: Final = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(\w*)[ \t]*(.*)$", re.MULTILINE)
@@ -132,6 +135,8 @@ def source_problems(source: str, operator: str, threads: int) -> list[str]:
         if found := pattern.search(code):
             problems.append(f"`{found.group(1)}` is forbidden in a kernel: it {why}")
     problems += _attribute_problems(code)
+    if hidden := _HIDING.search(code):
+        problems.append(f"`{hidden.group()}` is forbidden: it makes words that no rule can see")
     if threads == 1 and re.search(r"\bomp_(?!simd)\w+\s*\(", code):
         problems.append("OpenMP functions are only allowed when c.threads is above 1")
     if not re.search(rf"\bvoid\s+{operator}\s*\(", code):
@@ -169,7 +174,7 @@ def _directive_problems(text: str) -> Iterator[str]:
         if name == "include":
             header = re.fullmatch(r"<([\w.]+)>", rest)
             if header is None or header.group(1) not in _HEADERS:
-                yield f"#include {rest} is forbidden: only {', '.join(sorted(_HEADERS))} are not"
+                yield f"#include {rest} is forbidden; allowed are {_ALLOWED}"
         elif name == "pragma":
             if not _PRAGMAS.match(rest):
                 yield f"#pragma {rest} is forbidden"

@@ -42,8 +42,11 @@ def check(record: Record, root: Path) -> Findings:
 def _sources(record: Record) -> list[tuple[str, Candidate]]:
     found = [(it.name, it.candidate) for it in record.iterations if it.candidate is not None]
     session = record.session
-    # Before IMPLEMENT has linted it, a candidate in hand is allowed to be bad.
-    if session.work.candidate is not None and session.state is not State.IMPLEMENT:
+    # Before IMPLEMENT has linted it, a candidate in hand is allowed to be bad; a session that
+    # failed before anything was measured has refused it, and would look at it again.
+    refused = session.state is State.FAILED and not record.iterations
+    in_hand = session.state is not State.IMPLEMENT and not refused
+    if session.work.candidate is not None and in_hand:
         found.append(("candidate in hand", session.work.candidate))
     return found
 
