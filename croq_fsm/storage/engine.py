@@ -162,11 +162,12 @@ def _is_empty(connection: Connection) -> bool:
 
 def _damaged_text(path: Path, what: str) -> str:
     backups = sorted((path.parent / "backups").glob("*.sqlite3"))
-    newest = f"the newest backup is {backups[-1]}" if backups else "there is no backup yet"
-    return (
-        f"database {path} is damaged: {what}. Nothing was overwritten; {newest}. "
-        "Move the damaged file away and copy a backup to its place to go on from there."
+    cure = (
+        f"move it away and copy the newest backup, {backups[-1]}, to its place to go on from there"
+        if backups
+        else "there is no backup yet: move it away, keep it, and start a new session"
     )
+    return f"database {path} is damaged: {what}. Nothing was overwritten; {cure}."
 
 
 def _check_file_system(path: Path) -> None:

@@ -57,7 +57,7 @@ def orphans(root: Path, owned: Iterable[str], dsl: str | None) -> Iterator[Probl
                 dsl=path.relative_to(root).parts[2],
                 where=relative,
                 text="no session of this database wrote it; it cannot be resumed from",
-                cure="'croq-fsm import' takes former results in, or remove the file",
+                cure="bring the database back that it belongs to, or move the file away",
                 path=relative,
             ).as_warning()
 
