@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -18,6 +19,9 @@ from croq_fsm.errors import LockHeld, UsageError
 
 #: Private folders of children, as tempfile names them; what lasts has other names.
 _PRIVATE: Final = re.compile(r"^[a-z]+-[a-z0-9_]{8}$")
+
+#: A full disk has an exit code of its own.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 #: ``is_locked`` holds the lock for an instant, shared; that is no other daemon.
 _LOOKS: Final = 5
@@ -80,7 +84,22 @@ class Root:
         ]
 
     def prepare(self) -> None:
-        """Create the state folder, private and invisible to git."""
+        """Create the state folder, private and invisible to git.
+
+        Raises:
+            UsageError: It cannot be made or written there.
+        """
+        try:
+            self._prepare()
+        except OSError as exc:
+            if exc.errno in _FULL:
+                raise
+            raise UsageError(
+                f"the state folder {self.state} cannot be made: {exc.strerror}; make that place "
+                "writable, or set storage.state_dir to another"
+            ) from exc
+
+    def _prepare(self) -> None:
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.inbox, self.cache, self.work):
             folder.mkdir(mode=0o700, exist_ok=True)

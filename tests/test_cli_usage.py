@@ -187,3 +187,13 @@ def test_a_subfolder_is_told_from_no_repository(tmp_path: Path) -> None:
     (tmp_path / "repo" / ".git").mkdir()
     with pytest.raises(UsageError, match=r"subfolder of the git repository .*repo;"):
         find(inside, load(None))
+
+
+def test_a_state_folder_that_cannot_be_made_is_no_crash(shell: Shell) -> None:
+    """A file in its place, or a root that is read-only, is said in one line."""
+    (shell.root / ".croq_fsm").write_text("mine", encoding="utf-8")
+    said = shell("start", "c", "f32", "8x8x8")
+    assert said.code == 2
+    assert "state folder" in said.err
+    assert "cannot be made" in said.err
+    assert (shell.root / ".croq_fsm").read_text(encoding="utf-8") == "mine"
