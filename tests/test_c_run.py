@@ -25,6 +25,7 @@ from croq_fsm.errors import (
     CandidateError,
     CandidateHung,
     CandidateRefused,
+    CompileFailed,
     EnvironmentMissing,
 )
 from croq_fsm.measure import stats
@@ -119,18 +120,18 @@ def test_misbehaviour_has_its_own_error(
         bench._bench._config = kept
 
 
-def test_forbidden_system_call_is_stopped(bench: CWorkbench) -> None:
-    """Code that hides a system call from all rules is killed before the call does anything."""
-    # Joined by the preprocessor, so that no source rule sees it.
+def test_hidden_assembly_is_found(bench: CWorkbench) -> None:
+    """Assembly that the preprocessor makes is refused; headers and literals may have the word."""
     hidden = "#define JOIN(x, y) x##y\n#define HIDDEN JOIN(as, m)"
-    body = 'HIDDEN volatile("syscall" : : "a"(57l) : "rcx", "r11", "memory"); c[0] = 0;'
-    candidate = matmul(body, hidden)
-    try:
-        built = bench.build(candidate, MATMUL)
-    except CandidateError:
-        pytest.skip("this machine has other system call instructions")
-    with pytest.raises(CandidateCrashed, match="SIGSYS"):
-        bench.verify(built, MATMUL, (1,))
+    joined = matmul(f'HIDDEN volatile("nop"); {GOOD_MATMUL}', hidden)
+    assert bench.lint(joined, MATMUL) == []
+    with pytest.raises(CompileFailed, match="`asm` is forbidden"):
+        bench.build(joined, MATMUL)
+    harmless = matmul(
+        f'const char *word = "asm"; c[0] = (float)word[m]; {GOOD_MATMUL}',
+        "#include <math.h>\n#include <immintrin.h>\n#include <stdlib.h>\n#include <string.h>",
+    )
+    assert bench.build(harmless, MATMUL).binary
 
 
 def test_state_between_calls_is_found(bench: CWorkbench) -> None:

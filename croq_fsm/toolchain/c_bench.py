@@ -30,6 +30,7 @@ _MEMORY_SPARE: Final = 1 << 30
 _MEMORY_PER_THREAD: Final = 256 << 20
 _COPIES: Final = 4
 _NORMAL: Final = "normal"
+_F32_BYTES: Final = 4
 #: Launches of the first case; their outputs must agree bit for bit.
 _REPEATS: Final = 2
 #: Blocks of each candidate in which the output of a timed launch is verified.
@@ -102,6 +103,7 @@ class _Audit:
     def _check(self, name: str) -> None:
         bench = self.benches[name]
         bench.ask({"cmd": "dump"})
+        _must_be_whole(bench.output, self.shape)
         shift = launch_shift(*self._latest[name], *self.shape)
         check = self.judge.check(f"timed-{name}", bench.output, _NORMAL, self.plan.seed, shift)
         if not check.passed:
@@ -234,6 +236,7 @@ class CBench:
                 "memory that it has not written, or keeps state between calls",
             )
             return
+        _must_be_whole(bench.output, self._output_shape(task))
         yield judge.check(name, bench.output, kind, seed, shift)
 
     @contextmanager
@@ -315,3 +318,13 @@ class CBench:
     def _output_shape(task: Task) -> tuple[int, int]:
         rows, cols = task.precision.output.shape(task.sizes)
         return rows, cols
+
+
+def _must_be_whole(output: Path, shape: tuple[int, int]) -> None:
+    """An answer without its output came from the kernel; it is not the judge's failure."""
+    found, wanted = output.stat().st_size, shape[0] * shape[1] * _F32_BYTES
+    if found != wanted:
+        raise CandidateRefused(
+            f"an answer came, but the output has {found} of {wanted} bytes: the harness did not "
+            "write it"
+        )

@@ -176,8 +176,9 @@ class CCompile:
     ) -> Build:
         source, object_, binary = (cwd / name for name in ("kernel.c", "kernel.o", "bench"))
         source.write_text(candidate.source, encoding="utf-8")
+        self._check_expanded(candidate, task, cwd)
         compiling = self._kernel_command(candidate, task)
-        completed = self._compile(compiling, cwd)
+        completed = self._compile(compiling, cwd, object_)
         found = self._checked_object(object_, task.operator)
         commands = [compiling, *self._localise(found, task.operator, cwd)]
         linking = self._link_command(harness)
@@ -212,34 +213,47 @@ class CCompile:
         )
         return build
 
+    def _check_expanded(self, candidate: Candidate, task: Task, cwd: Path) -> None:
+        """Preprocess and look again, before the assembler sees anything."""
+        expanded = cwd / "kernel.i"
+        argv = (*self._common_command(candidate, task), "-E", "kernel.c", "-o", expanded.name)
+        self._compile(argv, cwd, expanded)
+        text = expanded.read_text(encoding="utf-8", errors="replace")
+        problems = c_rules.expanded_problems(text, "kernel.c")
+        if problems:
+            raise CompileFailed(problems[0], log="\n".join(problems))
+
     def _kernel_command(self, candidate: Candidate, task: Task) -> tuple[str, ...]:
+        common = self._common_command(candidate, task)
+        remarks = c_remarks.flags(self.compiler.kind)
+        return (*common, *remarks, "-c", "kernel.c", "-o", "kernel.o")
+
+    def _common_command(self, candidate: Candidate, task: Task) -> tuple[str, ...]:
         return (
             self.compiler.path,
             *self._config.c.flags,
             *candidate.flags,
-            *c_remarks.flags(self.compiler.kind),
             "-fdiagnostics-color=never"
             if self.compiler.kind == "gcc"
             else "-fno-color-diagnostics",
             c_sources.operator_macro(task.operator),
             "-include",
             str(c_sources.KERNEL_HEADER),
-            *("-c", "kernel.c", "-o", "kernel.o"),
         )
 
     def _link_command(self, harness: Path) -> tuple[str, ...]:
         openmp = ("-fopenmp",) if self._config.c.threads > 1 else ()
         return (self.compiler.path, "kernel.o", str(harness), *openmp, "-o", "bench", "-lm")
 
-    def _compile(self, argv: tuple[str, ...], cwd: Path) -> Completed:
-        """Compile the candidate; every way to fail has its own error."""
+    def _compile(self, argv: tuple[str, ...], cwd: Path, product: Path) -> Completed:
+        """Make something of the candidate; every way to fail has its own error."""
         deadline = self._config.deadlines.compile_s
         limits = Limits(cpu_s=int(deadline) + 1, memory_bytes=_MEMORY, file_bytes=256 << 20)
         command = Command(
             argv, cwd, deadline, "cc", output_cap=_LOG_CAP, limits=limits, untrusted=True
         )
         completed = self._runner.run(command)
-        if completed.ok and (cwd / "kernel.o").is_file():
+        if completed.ok and product.is_file():
             return completed
         _explain_failure(completed, deadline)
         raise CompileFailed(_first_error(completed), log=completed.output)

@@ -69,8 +69,12 @@ _NO_CALLS: Final = {
     "starts threads": r"pthread_create|thrd_create",
     "calls a library for the operator itself": r"cblas_\w+|[sdcz]gemm_?",
 }
+_NO_ASSEMBLY: Final = "is inline assembly, whose effects nobody can check"
+_ASSEMBLY_WORDS: Final = r"asm|__asm|__asm__"
+_ASSEMBLY: Final = re.compile(rf"(?<![\w.])({_ASSEMBLY_WORDS})\b")
+_MARKER: Final = re.compile(r"^#(?:line)? \d+ \"(.*)\".*$", re.MULTILINE)
 _NO_WORDS: Final = {
-    "is inline assembly, whose effects nobody can check": r"asm|__asm|__asm__",
+    _NO_ASSEMBLY: _ASSEMBLY_WORDS,
     "asks for files": r"__has_include|__has_include_next|__has_embed|__FILE__|__BASE_FILE__",
 }
 _FORBIDDEN: Final = tuple(
@@ -142,6 +146,22 @@ def source_problems(source: str, operator: str, threads: int) -> list[str]:
     if not re.search(rf"\bvoid\s+{operator}\s*\(", code):
         problems.append(f"the source defines no function `void {operator}(…)`")
     return problems
+
+
+def expanded_problems(text: str, name: str) -> list[str]:
+    """Assembly in a preprocessed source, however it was spelt there.
+
+    What an assembler directive does, such as reading a file into the object, cannot be seen in
+    the object any more.
+
+    Args:
+        text: Output of the preprocessor, with its line markers.
+        name: File name of the kernel; what other files bring is the compiler's own.
+    """
+    pieces = _MARKER.split(text)  # text, file, text, file, text, …
+    own = "\n".join(pieces[i + 1] for i in range(1, len(pieces), 2) if pieces[i] == name)
+    found = _ASSEMBLY.search(_LITERAL.sub('""', own))
+    return [f"`{found.group(1)}` is forbidden in a kernel: it {_NO_ASSEMBLY}"] if found else []
 
 
 def object_problems(found: ElfObject, operator: str, threads: int) -> list[str]:
