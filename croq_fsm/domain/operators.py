@@ -184,6 +184,7 @@ OPERATORS: Final = {op.name: op for op in (MATMUL, SOFTMAX)}
 SUPPORTED: Final = {
     "c": {("matmul", "f32"), ("softmax", "f32")},
     "croqtile": {("matmul", "f16"), ("matmul", "bf16")},
+    "cuda": {("matmul", "f16"), ("matmul", "bf16")},
 }
 
 

@@ -39,7 +39,9 @@ _LIBRARY: Final = re.compile(r"cublas|cudnn|cusparse|cutlass\w*gemm|curand|nvrtc
 _STRONG: Final = frozenset("TDBRSGC")
 _HARNESS: Final = re.compile(r"^_Z\w*4croq(?!ui)")
 _STANDARD: Final = re.compile(r"^_Z(?:N?K?S[tosi]|NKS[tosi]|n[wa]|d[la])")
-_STUB: Final = re.compile(r"__device_stub__Z(\d+)(\w+)")
+_STUB: Final = re.compile(r"__device_stub__Z(?P<name>\w+)")
+#: What stands before a name in a mangled one: nesting, internal linkage, its length.
+_LENGTH: Final = re.compile(r"[NL]*(\d+)")
 ENTRY: Final = "croq_candidate"
 
 
@@ -69,12 +71,17 @@ def read_symbols(nm_output: str) -> Symbols:
             defined.add(name)
         stub = _STUB.search(name)
         if stub:
-            kernels.add(stub[2][: int(stub[1])])
+            kernels.add(_innermost(stub["name"]))
     return Symbols(frozenset(undefined), frozenset(defined), tuple(sorted(kernels)))
 
 
-def symbol_problems(symbols: Symbols) -> list[str]:
-    """Why an object may not be linked with the harness; empty when it may."""
+def symbol_problems(symbols: Symbols, entry: str = ENTRY) -> list[str]:
+    """Why an object may not be linked with the harness; empty when it may.
+
+    Args:
+        symbols: What the object wants and defines.
+        entry: The function that it must define.
+    """
     problems = []
     for name in sorted(symbols.undefined):
         if _LIBRARY.search(name):
@@ -84,10 +91,10 @@ def symbol_problems(symbols: Symbols) -> list[str]:
     problems.extend(
         f"defines {name}, which belongs to the harness or the system"
         for name in sorted(symbols.defined)
-        if _is_foreign(name)
+        if _is_foreign(name, entry)
     )
-    if ENTRY not in symbols.defined:
-        problems.append(f"does not define {ENTRY}")
+    if entry not in symbols.defined:
+        problems.append(f"does not define {entry}")
     if not symbols.kernels:
         problems.append("holds no device kernel")
     return problems
@@ -104,9 +111,21 @@ def device_code(cubin: bytes, host_text: str) -> str:
     return sha256("\n".join([*codes, sha256(host_text)]))
 
 
-def _is_foreign(name: str) -> bool:
+def _innermost(mangled: str) -> str:
+    """The function's own name of a mangled one, without namespaces and template arguments."""
+    nested = mangled.startswith("N")
+    name, at = "", 0
+    while match := _LENGTH.match(mangled, at):
+        at = match.end() + int(match[1])
+        name = mangled[match.end() : at]
+        if not nested:
+            break
+    return name
+
+
+def _is_foreign(name: str, entry: str) -> bool:
     if not name.startswith("_Z"):
-        return name != ENTRY
+        return name != entry
     return bool(_HARNESS.match(name) or _STANDARD.match(name))
 
 

@@ -19,6 +19,7 @@ _Factory = Callable[[Runner, Config, Path, Path], Workbench]
 WORKBENCHES: Final = {
     "c": ("croq_fsm.toolchain.c", "CWorkbench"),
     "croqtile": ("croq_fsm.toolchain.croqtile", "CroqtileWorkbench"),
+    "cuda": ("croq_fsm.toolchain.cuda", "CudaWorkbench"),
 }
 
 #: File suffix of a kernel → DSL, of those that can be opened.

@@ -19,6 +19,7 @@ from croq_fsm.ideators.contract import Context, Failure
 SOURCES: Final = {
     "c": ("croq_fsm.ideators.rules.c", "CMoves"),
     "croqtile": ("croq_fsm.ideators.rules.croqtile", "CroqtileMoves"),
+    "cuda": ("croq_fsm.ideators.rules.cuda", "CudaMoves"),
 }
 
 
