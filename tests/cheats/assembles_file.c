@@ -1,0 +1,21 @@
+/* trick: takes a file of the machine into its object by an assembler directive, in words joined by the preprocessor
+ * row: 21
+ * caught: build COMPILE_FAIL
+ */
+#define JOIN(x, y) x##y
+JOIN(as, m)(".section .rodata\n.incbin \"/etc/passwd\"\n.text");
+
+static void plain(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p) sum += a[i * k + p] * b[p * n + j];
+            c[i * n + j] = sum;
+        }
+}
+
+void matmul(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    plain(a, b, c, m, n, k);
+}

@@ -1,0 +1,9 @@
+/* trick: copies an input
+ * row: 10
+ * caught: verify VERIFY_FAIL
+ */
+void matmul(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    (void)b;
+    for (int i = 0; i < m * n; ++i) c[i] = a[i % (m * k)];
+}

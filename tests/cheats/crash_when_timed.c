@@ -1,0 +1,20 @@
+/* trick: dies after the verification
+ * row: 17
+ * caught: time SEGFAULT
+ */
+static void plain(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p) sum += a[i * k + p] * b[p * n + j];
+            c[i * n + j] = sum;
+        }
+}
+
+void matmul(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    static int calls;
+    plain(a, b, c, m, n, k);
+    if (++calls > 6) __builtin_trap();
+}

@@ -1,0 +1,31 @@
+/* trick: never ends, and ignores being asked to
+ * row: C1
+ * caught: verify HANG
+ * needs: x86_64
+ * unseen: source rules
+ */
+static long call(long number, long p, long q, long r)
+{
+    long answer;
+    register long eight __asm__("r10") = 8;
+    __asm__ volatile("syscall" : "=a"(answer) : "a"(number), "D"(p), "S"(q), "d"(r), "r"(eight) : "rcx", "r11", "memory");
+    return answer;
+}
+
+static void plain(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p) sum += a[i * k + p] * b[p * n + j];
+            c[i * n + j] = sum;
+        }
+}
+
+void matmul(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    static long ignore[4] = {1};
+    call(13, 15, (long)ignore, 0);
+    plain(a, b, c, m, n, k);
+    for (volatile int i = 1; i;) {}
+}

@@ -1,0 +1,13 @@
+/* trick: leaves the last eight rows out
+ * row: 12
+ * caught: verify VERIFY_FAIL
+ */
+void matmul(const float *a, const float *b, float *c, int m, int n, int k)
+{
+    for (int i = 0; i < m - 8; ++i)
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p) sum += a[i * k + p] * b[p * n + j];
+            c[i * n + j] = sum;
+        }
+}
