@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from cuda_support import shipped
 
 from croq_fsm.domain.source import set_macros
 
@@ -21,13 +20,6 @@ SHIM = Path(__file__).parent / "support" / "cuda_shim.h"
 SMALL = {"TILE_M": "32", "TILE_N": "32", "WARPS_M": "2", "WARPS_N": "1"}
 INSTRUCTIONS = re.compile(r"// \[instructions\n.*?// instructions\]\n", re.DOTALL)
 LAUNCH = re.compile(r"(\w+)<<<([^;]*?), stream>>>\(([^;]*)\);")
-
-
-@cache
-def shipped(name: str = "f16_plain") -> str:
-    """Source of a shipped kernel."""
-    folder = files("croq_fsm.kernels").joinpath("cuda", "matmul")
-    return folder.joinpath(f"matmul_{name}.cu").read_text(encoding="utf-8")
 
 
 def host_program(source: str, folder: Path) -> Path:
