@@ -64,7 +64,8 @@ class Measure(Section):
     screen_pairs: Annotated[int, Field(ge=3)] = 5
     pairs: Annotated[int, Field(ge=5)] = 12
     max_pairs: Annotated[int, Field(ge=5)] = 36
-    confirm_pairs: Annotated[int, Field(ge=5)] = 12
+    confirm_pairs: Annotated[int, Field(ge=5)] = 18
+    pairs_per_process: Annotated[int, Field(ge=2)] = 3
     block_s: Seconds = 0.05
     max_launches: Annotated[int, Field(ge=1)] = 50
     warmup_s: Seconds = 0.05

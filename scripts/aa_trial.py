@@ -29,7 +29,7 @@ from croq_fsm.domain.shapes import parse_shape
 from croq_fsm.domain.states import Decision
 from croq_fsm.domain.task import Task
 from croq_fsm.domain.work import Phase
-from croq_fsm.measure import stats
+from croq_fsm.measure import sets, stats
 from croq_fsm.toolchain.process import NullJournal
 from croq_fsm.toolchain.registry import open_workbench
 from croq_fsm.toolchain.runner import LocalRunner
@@ -65,7 +65,9 @@ class Trial:
             seed=seed,
         )
         self.pairs += pairs
-        return self.bench.time(names, self.task, plan)
+        if phase == "screen":
+            return self.bench.time(names, self.task, plan)
+        return sets.timed(self.bench, names, self.task, plan, settings.pairs_per_process)
 
     def decide(self, candidate: Build, number: int) -> tuple[Ruling, Estimate]:
         """Measure as MEASURE does and rule as DECIDE does, until there is a decision."""
@@ -94,6 +96,7 @@ class Trial:
             pairs=settings.pairs,
             max_pairs=settings.max_pairs,
             confirm_pairs=settings.confirm_pairs,
+            screen_pairs=settings.screen_pairs,
         )
 
 
@@ -144,7 +147,8 @@ def main() -> int:
     began = time.monotonic()
     aa: dict[str, Contestant] = {"a": trial.best, "b": trial.best}
     plan = TimingPlan(purpose="noise", pairs=config.measure.pairs)
-    trial.noise = stats.noise_floor(bench.time(aa, task, plan))
+    per_process = config.measure.pairs_per_process
+    trial.noise = stats.noise_floor(sets.timed(bench, aa, task, plan, per_process))
     run(trial, source, options.rounds)
     kept = trial.verdicts[str(Decision.KEEP)]
     table = {

@@ -19,15 +19,18 @@ from croq_fsm.domain.records import (
 )
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
+from croq_fsm.domain.task import Task
 from croq_fsm.domain.work import Work
 from croq_fsm.errors import CandidateError, Contended, DeviceWedged, EnvironmentMissing
-from croq_fsm.measure import stats
+from croq_fsm.measure import sets, stats
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
-from croq_fsm.toolchain.workbench import TimingPlan
+from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 from states import _publishing, _waiting
 
-_LIBRARY = {"c": "blas", "croqtile": "cublas", "cuda": "cublas"}
+_LIBRARY = {"croqtile": "cublas", "cuda": "cublas"}
+#: Operators of DSL ``c`` whose library is not plain NumPy.
+_CPU_LIBRARY = {"matmul": "blas"}
 _LOG_EXCERPT = 2000
 #: A noise floor above this says more about the neighbours than about the device.
 _DISTURBED = 0.05
@@ -96,9 +99,10 @@ def _time(session: Session, ports: Ports, build: Build, purpose: str) -> Samples
         l2=settings.l2,
         seed=session.seed,
     )
-    if purpose == "noise":
-        return ports.workbench.time({"a": build, "b": build}, session.task, plan)
-    return ports.workbench.time({"candidate": build, "library": "library"}, session.task, plan)
+    same: dict[str, Contestant] = {"a": build, "b": build}
+    against: dict[str, Contestant] = {"candidate": build, "library": "library"}
+    contestants = same if purpose == "noise" else against
+    return sets.timed(ports.workbench, contestants, session.task, plan, settings.pairs_per_process)
 
 
 def _measured(
@@ -113,7 +117,7 @@ def _measured(
     library_s = stats.block_seconds(samples, "library")
     library = Iteration(
         number=0,
-        name=f"iter000_{_LIBRARY.get(session.task.dsl, 'library')}",
+        name=f"iter000_{_library_name(session.task)}",
         round=0,
         decision=Decision.KEEP,
         candidate=None,
@@ -158,6 +162,10 @@ def _measured(
         records=records,
         effects=_effects(session, ports, (library, start), samples),
     )
+
+
+def _library_name(task: Task) -> str:
+    return _LIBRARY.get(task.dsl, _CPU_LIBRARY.get(task.operator, "numpy"))
 
 
 def _build_record(ports: Ports, build: Build) -> BuildDone:

@@ -21,6 +21,7 @@ from croq_fsm.errors import (
     EnvironmentMissing,
     UsageError,
 )
+from croq_fsm.measure import sets
 from croq_fsm.ports import Ports
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 from states import _bases, _failing, _waiting
@@ -163,7 +164,9 @@ def _time(session: Session, ports: Ports, build: Build) -> Samples:
         l2=settings.l2,
         seed=session.seed + 1000 * work.round + len(work.samples),
     )
-    return ports.workbench.time(contestants, session.task, plan)
+    if work.phase == "screen":  # one set is enough to see what is clearly slower
+        return ports.workbench.time(contestants, session.task, plan)
+    return sets.timed(ports.workbench, contestants, session.task, plan, settings.pairs_per_process)
 
 
 def _timed(session: Session, build: Build, samples: Samples, records: tuple[Record, ...]) -> Step:

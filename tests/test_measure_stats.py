@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croq_fsm.domain.measurement import Block, Samples
+from croq_fsm.domain.measurement import Block, Samples, merge
 from croq_fsm.measure import stats
 
 seeds = st.integers(min_value=0, max_value=2**32 - 1)
@@ -147,3 +147,48 @@ def test_what_cannot_be_estimated_is_refused() -> None:
         stats.noise_floor(samples({"a": [1.0] * 5}))
     with pytest.raises(ValueError, match="positive"):
         stats.ratio_estimate(np.array([1.0, 0.0, 1.0]), 1)
+
+
+def _two_level(rng: np.random.Generator, groups: int, pairs: int, spread: float) -> Samples:
+    """A/A samples in which processes differ by ``spread`` and blocks hardly at all."""
+    parts = []
+    for _ in range(groups):
+        level = {name: 1e-3 * np.exp(rng.normal(0, spread)) for name in ("best", "candidate")}
+        blocks = tuple(
+            Block(
+                contestant=name,
+                pair=pair,
+                seconds=tuple(level[name] * np.exp(rng.normal(0, 1e-3, 3))),
+                host_seconds=1.0,
+            )
+            for pair in range(pairs)
+            for name in level
+        )
+        parts.append(Samples(purpose="pairs", regime="isolated cold", blocks=blocks))
+    return merge(parts)
+
+
+def test_processes_and_not_blocks_are_the_evidence() -> None:
+    """Where processes of one binary differ by 2 %, intervals over sets still contain 1."""
+    rng = np.random.default_rng(7)
+    wrong = sum(
+        not (found.low <= 1.0 <= found.high)
+        for found in (
+            stats.estimate(_two_level(rng, 6, 3, 0.02), "best", "candidate", seed=1)
+            for _ in range(300)
+        )
+    )
+    assert wrong <= 9  # 1 % is the promise; 3 % would be far outside of chance
+
+
+def test_one_set_of_processes_would_be_fooled() -> None:
+    """The same samples taken in one set of processes look sure and are wrong: why sets are used."""
+    rng = np.random.default_rng(7)
+    wrong = sum(
+        not (found.low <= 1.0 <= found.high)
+        for found in (
+            stats.estimate(_two_level(rng, 1, 18, 0.02), "best", "candidate", seed=1)
+            for _ in range(100)
+        )
+    )
+    assert wrong > 50

@@ -16,6 +16,8 @@ from croq_fsm.domain.work import Phase
 
 #: Ratio below which a screen is taken twice.
 _INCREDIBLY_SLOW: Final = 0.5
+#: From this ratio on, "times" reads better than per cent.
+_TIMES_FROM: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _faster(estimate: Estimate) -> str:
+    if estimate.ratio >= _TIMES_FROM:
+        return f"{estimate.ratio:.2f} times as fast as the best, {_interval(estimate)}"
     return f"{estimate.ratio - 1.0:.2%} faster than the best, {_interval(estimate)}"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
+from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
 
 #: Divisibility by powers of two up to this one is kept: a tile size may rely on it.
@@ -17,10 +17,12 @@ def hidden_tasks(task: Task, seed: int, count: int) -> list[Task]:
     Each size keeps its divisibility by powers of two, up to 256 and to half of itself, so that a
     kernel made for aligned shapes is not refused for what nobody asked of it.
     """
-    rng = random.Random(f"hidden {task.shape_key} {seed}")  # noqa: S311 - unknown to ideators
     found: list[Task] = []
-    for _ in range(4 * count):
-        shape = tuple(_smaller(size, rng) for size in task.shape)
+    for turn in range(4 * count):
+        shape = tuple(
+            _smaller(size, f"hidden {task.shape_key} {seed} {turn} {axis}")
+            for axis, size in enumerate(task.shape)
+        )
         if shape != task.shape and all(shape != t.shape for t in found):
             found.append(task.model_copy(update={"shape": shape}))
         if len(found) == count:
@@ -28,6 +30,6 @@ def hidden_tasks(task: Task, seed: int, count: int) -> list[Task]:
     return found
 
 
-def _smaller(size: int, rng: random.Random) -> int:
+def _smaller(size: int, key: str) -> int:
     step = min(size & -size, _LARGEST_STEP, max(1, size // 2))
-    return step * rng.randint(1, size // step)
+    return step * (1 + int(sha256(key)[:12], 16) % (size // step))

@@ -16,6 +16,7 @@ class Block(Value):
         seconds: Time of each launch, seconds, in order; warm-up already dropped.
         host_seconds: Wall time that the parent saw for the whole block.
         clocks: SM clock before and after, MHz, where it can be read.
+        group: Ordinal of the set of fresh processes that the block was taken in.
     """
 
     contestant: str
@@ -23,6 +24,7 @@ class Block(Value):
     seconds: tuple[float, ...]
     host_seconds: float
     clocks: tuple[float, ...] = ()
+    group: int = 0
 
 
 class Samples(Value):
@@ -48,7 +50,7 @@ class Samples(Value):
 
 
 def merge(parts: list[Samples]) -> Samples:
-    """Samples of one phase taken in several measurements, with distinct pair numbers.
+    """Samples of several measurements as one, with distinct numbers of pairs and of groups.
 
     Raises:
         LookupError: There are none.
@@ -57,8 +59,12 @@ def merge(parts: list[Samples]) -> Samples:
         raise LookupError("no samples to merge")
     blocks: list[Block] = []
     for part in parts:
-        first = 1 + max((b.pair for b in blocks), default=-1)
-        blocks += [b.model_copy(update={"pair": first + b.pair}) for b in part.blocks]
+        pair = 1 + max((b.pair for b in blocks), default=-1)
+        group = 1 + max((b.group for b in blocks), default=-1)
+        blocks += [
+            b.model_copy(update={"pair": pair + b.pair, "group": group + b.group})
+            for b in part.blocks
+        ]
     dropped = tuple(text for part in parts for text in part.dropped)
     return parts[-1].model_copy(update={"blocks": tuple(blocks), "dropped": dropped})
 

@@ -1,8 +1,9 @@
 """Statistics of interleaved samples: pure functions, no I/O.
 
-The unit of evidence is the *pair*: two blocks that ran close together in time. Slow drift of
-clocks or temperature moves both and leaves their ratio alone, so ratios are taken inside pairs
-and never between windows.
+Ratios are taken inside a *pair*: two blocks that ran close together in time. Slow drift of clocks
+or temperature moves both and leaves their ratio alone. The unit of evidence is the *group*, a set
+of fresh processes: pairs of one group share what its processes happened to get (pages, caches),
+so an interval over pairs would be too narrow. Where there is one group only, pairs must do.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from croq_fsm.domain.measurement import Estimate, Samples
 CONFIDENCE: Final = 0.99
 
 _RESAMPLES: Final = 4000
+#: Student's two-sided 99 % quantiles for the few degrees of freedom where no expansion holds.
+_STUDENT_99: Final = {1: 63.657, 2: 9.925, 3: 5.841, 4: 4.604}
 _FEWEST_PAIRS: Final = 3
+_FEWEST_GROUPS: Final = 3
 
 
 def block_medians(samples: Samples, contestant: str) -> dict[int, float]:
@@ -55,7 +59,34 @@ def estimate(samples: Samples, numerator: str, denominator: str, seed: int) -> E
     Raises:
         ValueError: Fewer than three complete pairs.
     """
+    groups = _group_logs(samples, numerator, denominator)
+    if len(groups) >= _FEWEST_GROUPS:
+        return _over_groups(groups, len(pair_ratios(samples, numerator, denominator)))
     return ratio_estimate(pair_ratios(samples, numerator, denominator), seed)
+
+
+def _group_logs(samples: Samples, numerator: str, denominator: str) -> NDArray[np.float64]:
+    """Median log ratio of the pairs of each group, in order."""
+    group_of = {block.pair: block.group for block in samples.blocks}
+    above, below = block_medians(samples, numerator), block_medians(samples, denominator)
+    logs: dict[int, list[float]] = {}
+    for pair in sorted(above.keys() & below.keys()):
+        logs.setdefault(group_of[pair], []).append(math.log(above[pair] / below[pair]))
+    return np.array([float(np.median(values)) for values in logs.values()])
+
+
+def _over_groups(groups: NDArray[np.float64], pairs: int) -> Estimate:
+    """Mean over groups with Student's interval: what other fresh processes would show."""
+    count = len(groups)
+    middle = float(np.mean(groups))
+    error = float(np.std(groups, ddof=1)) / math.sqrt(count)
+    reach = _student_quantile(count - 1) * error
+    return Estimate(
+        ratio=math.exp(middle),
+        low=math.exp(middle - reach),
+        high=math.exp(middle + reach),
+        pairs=pairs,
+    )
 
 
 def ratio_estimate(ratios: NDArray[np.float64], seed: int) -> Estimate:
@@ -130,12 +161,19 @@ def _deviations(centred: NDArray[np.float64], seed: int) -> tuple[float, float]:
 def _small_sample_factor(count: int) -> float:
     """Student's quantile over the normal one, times sqrt(n / (n - 1))."""
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
-    v = count - 1
-    # Cornish-Fisher expansion of Student's quantile; within 2 % from four degrees of freedom.
-    t = (
+    return _student_quantile(count - 1) / z * math.sqrt(count / (count - 1))
+
+
+def _student_quantile(freedom: int) -> float:
+    """Two-sided quantile of Student's distribution at ``CONFIDENCE``."""
+    if freedom in _STUDENT_99:
+        return _STUDENT_99[freedom]
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
+    v = freedom
+    # Cornish-Fisher expansion, exact to four digits from five degrees of freedom.
+    return (
         z
         + (z**3 + z) / (4 * v)
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
     )
-    return t / z * math.sqrt(count / v)

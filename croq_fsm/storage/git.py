@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from croq_fsm.toolchain.process import Command, Completed, Runner
 
 TRAILER: Final = "Croq-Attempt"
 _SEARCH_DEPTH: Final = 500
+_STALE_S: Final = 300.0
 _OPTIONS: Final = (
     "-c", "core.hooksPath=/dev/null",
     "-c", "commit.gpgsign=false",
@@ -121,7 +123,12 @@ class Git:
     def remove_stale_lock(self) -> bool:
         """Remove an index lock that no living git process can own; True when one was removed."""
         lock = self.root / ".git" / "index.lock"
-        if not lock.exists() or self._git_alive():
+        try:
+            age = time.time() - lock.stat().st_mtime
+        except FileNotFoundError:
+            return False
+        # Editors hold the lock without a process named git, but not for minutes.
+        if age < _STALE_S or self._git_alive():
             return False
         lock.unlink(missing_ok=True)
         return True
