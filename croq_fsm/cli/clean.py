@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def clean(
     *,
     dsl: Annotated[
-        str | None, typer.Option(help="DSL whose sessions are meant: c, croqtile, all")
+        str | None, typer.Option(help="DSL whose sessions are meant: c, croqtile, cuda, all")
     ] = None,
     invalid_only: Annotated[
         bool, typer.Option("--invalid-only", help="Only what 'validate' finds broken")

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     *,
-    dsl: Annotated[str, typer.Option(help="Only this DSL: c, croqtile, all")] = ALL,
+    dsl: Annotated[str, typer.Option(help="Only this DSL: c, croqtile, cuda, all")] = ALL,
     json: Annotated[
         bool, typer.Option("--json", help="Findings as JSON on standard output")
     ] = False,

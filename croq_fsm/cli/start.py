@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def start(
-    dsl: Annotated[str | None, typer.Argument(help="c or croqtile")] = None,
+    dsl: Annotated[str | None, typer.Argument(help="c, croqtile or cuda")] = None,
     dtype: Annotated[str | None, typer.Argument(help="For example f32, f16, bf16")] = None,
     shape: Annotated[str | None, typer.Argument(help="For example 512x512x512")] = None,
     *,

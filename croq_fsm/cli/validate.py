@@ -45,7 +45,9 @@ def validate(
         ),
     ] = None,
     *,
-    dsl: Annotated[str, typer.Option(help="Only sessions of this DSL: c, croqtile, all")] = ALL,
+    dsl: Annotated[
+        str, typer.Option(help="Only sessions of this DSL: c, croqtile, cuda, all")
+    ] = ALL,
     json: Annotated[
         bool, typer.Option("--json", help="Findings as JSON on standard output")
     ] = False,

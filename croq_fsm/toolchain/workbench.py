@@ -1,6 +1,6 @@
 """Port of a DSL: build, verify, time and profile candidates of one device.
 
-The state handlers know only this page. ``c``, ``croqtile`` and the simulator implement it.
+The state handlers know only this page; the DSLs ``c``, ``croqtile`` and ``cuda`` implement it.
 Expected failures of a candidate are ``CandidateError``; everything else is the environment.
 """
 
