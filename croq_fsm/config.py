@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
 from croq_fsm.errors import UsageError
@@ -73,6 +73,12 @@ class Measure(Section):
     screen_margin: Fraction = 0.05
     hidden_shapes: Annotated[int, Field(ge=0, le=8)] = 2
     policy: Literal["statistical", "greedy"] = "statistical"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Measure:
+        if self.max_pairs < self.pairs:
+            raise ValueError(f"max_pairs ({self.max_pairs}) must not be below pairs ({self.pairs})")
+        return self
 
 
 class Deadlines(Section):

@@ -41,7 +41,7 @@ from croq_fsm.root import Root, RootLock
 from croq_fsm.signals import draining
 from croq_fsm.storage import migrate
 from croq_fsm.storage.effects import Effects
-from croq_fsm.storage.engine import sqlite_is_safe, writer
+from croq_fsm.storage.engine import mark_used, sqlite_is_safe, writer
 from croq_fsm.storage.git import Git
 from croq_fsm.storage.history import SessionHistory
 from croq_fsm.storage.journal import ChildTable
@@ -227,6 +227,8 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
         engine = writer(root.database)
         stack.callback(engine.dispose)
         migrate.upgrade(engine, root.database)
+        mark_used(root.database)
+        migrate.daily_backup(root.database, SystemClock().now())
         repository = Repository(engine, root.database)
         daemon = _compose(root, config, repository, run_id, stop)
         daemon.git.check()

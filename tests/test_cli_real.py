@@ -120,7 +120,7 @@ def test_a_detached_start_that_fails_shows_why(tmp_path: Path) -> None:
     said = run(root, "start", *TASK, "--detach")
     assert said.code == 5
     assert "is damaged: it does not begin like an SQLite database" in said.err
-    assert "no backup yet: move it away, keep it, and start a new session" in said.err
+    assert "no backup yet: move it and its .used file away, and start a new session" in said.err
     assert run(root, "status").code == 5
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -171,3 +172,29 @@ def test_a_zombie_loses(tmp_path: Path) -> None:
 def test_the_wal_reset_bug_is_known_by_version(version: tuple[int, ...], safe: bool) -> None:
     """Fixed releases and back-ports are told from affected ones."""
     assert engines.sqlite_is_safe(version) is safe
+
+
+@pytest.mark.parametrize("loss", ["emptied", "removed"])
+def test_a_lost_database_is_not_begun_anew(tmp_path: Path, loss: str) -> None:
+    """A used root whose database is empty or gone is refused, with what to do."""
+    database = _made(tmp_path)
+    engines.mark_used(database)
+    if loss == "emptied":
+        database.write_bytes(b"")
+    else:
+        database.unlink()
+    with pytest.raises(DatabaseDamaged, match="this root was used"):
+        engines.writer(database)
+
+
+def test_a_daily_backup_is_made_once_a_day_and_seven_are_kept(tmp_path: Path) -> None:
+    """One backup a day, the last seven stay, each is a whole database."""
+    database = _made(tmp_path)
+    made = []
+    for day in range(9):
+        backup = migrate.daily_backup(database, 1e9 + 86400.0 * day)
+        assert backup is not None
+        os.utime(backup, (1e9 + 86400.0 * day,) * 2)
+        made.append(backup)
+        assert migrate.daily_backup(database, 1e9 + 86400.0 * day + 3600) is None
+    assert sorted((tmp_path / "backups").glob("*.sqlite3")) == made[-7:]

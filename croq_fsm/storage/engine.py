@@ -36,6 +36,8 @@ def writer(path: Path) -> Engine:
     """
     _check_file_system(path)
     fresh = not path.exists() or path.stat().st_size == 0
+    if fresh and _used(path).exists():
+        raise DatabaseDamaged(_damaged_text(path, "it is empty or gone, but this root was used"))
     if not fresh:
         _check_header(path)
     engine = create_engine(
@@ -48,6 +50,15 @@ def writer(path: Path) -> Engine:
     with translated(path), engine.connect() as connection:
         _check_identity(connection, path, fresh=fresh)
     return engine
+
+
+def mark_used(path: Path) -> None:
+    """Remember beside the database that it holds something: an empty one is a loss from now on."""
+    _used(path).touch()
+
+
+def _used(path: Path) -> Path:
+    return path.with_suffix(".used")
 
 
 def reader(path: Path) -> Engine:
@@ -165,7 +176,7 @@ def _damaged_text(path: Path, what: str) -> str:
     cure = (
         f"move it away and copy the newest backup, {backups[-1]}, to its place to go on from there"
         if backups
-        else "there is no backup yet: move it away, keep it, and start a new session"
+        else "there is no backup yet: move it and its .used file away, and start a new session"
     )
     return f"database {path} is damaged: {what}. Nothing was overwritten; {cure}."
 

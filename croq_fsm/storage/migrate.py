@@ -16,6 +16,9 @@ from sqlalchemy import Engine, text
 from croq_fsm.errors import DatabaseDamaged, ForeignSchema
 from croq_fsm.storage.schema import APPLICATION_ID
 
+_DAILY: Final = "daily"
+_DAY_S: Final = 86400.0
+_KEPT: Final = 7
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
 
 
@@ -68,6 +71,18 @@ def refuse_newer(current: str | None, path: Path) -> None:
             f"{path} has schema {current}, which is newer than this program; "
             "install the newer croq_fsm. Nothing was changed"
         )
+
+
+def daily_backup(path: Path, now: float) -> Path | None:
+    """Back up unless the newest daily backup is younger than a day; the last seven are kept."""
+    folder = path.parent / "backups"
+    known = sorted(folder.glob(f"*-{_DAILY}.sqlite3"))
+    if known and now - known[-1].stat().st_mtime < _DAY_S:
+        return None
+    made = backup(path, _DAILY)
+    for old in known[: -(_KEPT - 1)]:
+        old.unlink(missing_ok=True)
+    return made
 
 
 def backup(path: Path, label: str) -> Path:
