@@ -65,7 +65,17 @@ class Night:
 
         A bounded one is drained when the time is up; the session can be resumed later.
         """
-        command = [sys.executable, "-m", "croq_fsm", *arguments]
+        return self._run(["-m", "croq_fsm", *arguments], into, bounded=bounded)
+
+    def check(self) -> int:
+        """Start kernels, wrong kernels and what a weak check would have said of them; once."""
+        if (self.out / "check" / "gpu_check.json").is_file():
+            return 0
+        script = Path(__file__).with_name("gpu_check.py")
+        return self._run([str(script), "--out", str(self.out / "check")], "device-check.txt")
+
+    def _run(self, arguments: list[str], into: str, *, bounded: bool = False) -> int:
+        command = [sys.executable, *arguments]
         with (self.out / into).open("ab") as log:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             assert child.stdout is not None  # noqa: S101 - asked for above
@@ -187,7 +197,7 @@ def save_profiles(night: Night, model: str) -> None:
 
 
 def main() -> int:
-    """Doctor, the unattended run, the racy kernel; 0 only if both sessions ended well."""
+    """Doctor, racy kernels, the unattended run, the device check; 0 only if all ended well."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60.0)
@@ -205,6 +215,7 @@ def main() -> int:
     racy = ["--ideator", "replay", "--rounds", str(len(_RACY)), "--config", str(config)]
     done = night.tune("replay", [*task, *racy], "racy.log")
     done = night.tune("rules", [*task, "--rounds", str(options.rounds)], "tune.log") and done
+    done = done and night.check() == 0
     night.collect("replay", "racy")
     night.collect("rules", "tune")
     save_profiles(night, "rules")
