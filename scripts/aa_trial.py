@@ -149,12 +149,15 @@ def main() -> int:
     plan = TimingPlan(purpose="noise", pairs=config.measure.pairs)
     per_process = config.measure.pairs_per_process
     trial.noise = stats.noise_floor(sets.timed(bench, aa, task, plan, per_process))
-    run(trial, source, options.rounds)
+    try:
+        run(trial, source, options.rounds)
+    except KeyboardInterrupt:
+        print("interrupted; the table counts what was decided until now")
     kept = trial.verdicts[str(Decision.KEEP)]
     table = {
         "task": f"{task.dsl} {task.shape_key}",
         "device": bench.device().name,
-        "rounds": options.rounds,
+        "rounds": trial.verdicts.total(),
         "false KEEP": kept,
         "confirmations asked for": trial.confirmations,
         "pairs": trial.pairs,
@@ -165,7 +168,7 @@ def main() -> int:
         print(f"{name:26} {value}")
     if options.out:
         options.out.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    return 0 if kept * _BOUND <= options.rounds else 1
+    return 0 if kept * _BOUND <= trial.verdicts.total() else 1
 
 
 if __name__ == "__main__":

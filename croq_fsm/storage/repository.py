@@ -6,27 +6,18 @@ error always leaves the ``begin()`` block, because SQLite may have rolled back a
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, insert, select, update
+from sqlalchemy import Connection, Engine, and_, insert, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from croq_fsm import FSM_VERSION, faults
-from croq_fsm.domain import guards
 from croq_fsm.domain.records import (
     Attempt,
-    BuildDone,
-    Effect,
-    Facts,
-    IdeaTaken,
     Iteration,
-    Measured,
-    ProfileTaken,
-    Record,
     Round,
     Step,
 )
@@ -39,6 +30,7 @@ from croq_fsm.errors import StaleSession
 from croq_fsm.storage import rows, schema
 from croq_fsm.storage.engine import translated
 from croq_fsm.storage.reading import OpenIntent, Reader
+from croq_fsm.storage.writing import RecordWriter, open_intent
 
 
 class Repository:
@@ -229,9 +221,9 @@ class Repository:
             )
             key = {"session_id": session.id, "seq": seq}
             for part, record in enumerate(step.records):
-                _Records(connection, session.id, seq, part, at).write(record)
+                RecordWriter(connection, session.id, seq, part, at).write(record)
             for part, effect in enumerate(step.effects):
-                _open_intent(connection, key, part, effect, at)
+                open_intent(connection, key, part, effect, at)
             faults.point("in_commit")
             committed = Reader(connection).session(session.id)
         faults.point("after_commit")
@@ -282,201 +274,6 @@ class Repository:
                 f"session {session.id} is no longer at {session.state} (step {session.seq}); "
                 "another process moved it on"
             )
-
-
-def _open_intent(
-    connection: Connection, key: dict[str, Any], part: int, effect: Effect, at: int
-) -> None:
-    """Promise an effect, with the content that it needs and the files it will leave."""
-    artifacts = effect.payload.get("artifacts", ())
-    for artifact in artifacts:
-        _put_artifact(connection, key["session_id"], artifact)
-    # Contents are in ``blobs`` now; the promise itself stays small.
-    lean = [{name: v for name, v in a.items() if name != "text"} for a in artifacts]
-    payload = {**effect.payload, "artifacts": lean} if artifacts else effect.payload
-    connection.execute(
-        insert(schema.intents).values(
-            **key, part=part, kind=effect.kind, payload=rows.dumps(payload), opened_at=at
-        )
-    )
-
-
-class _Records:
-    """Writes the records of one transition."""
-
-    def __init__(
-        self, connection: Connection, session_id: str, seq: int, part: int, at: int
-    ) -> None:
-        self._connection = connection
-        self._key = {"session_id": session_id}
-        self._seq = {"session_id": session_id, "seq": seq}
-        self._part = part
-        self._at = at
-
-    def write(self, record: Record) -> None:
-        """Dispatch on the kind of record; total by construction."""
-        match record:
-            case Facts():
-                self._facts(record)
-            case Iteration():
-                self._iteration(record)
-            case IdeaTaken():
-                self._idea(record)
-            case Attempt():
-                self._attempt(record)
-            case ProfileTaken():
-                self._profile(record)
-            case BuildDone():
-                self._build(record)
-            case Measured():
-                self._measured(record)
-            case Round():
-                self._insert(schema.rounds, **self._key, **rows.round_row(record))
-            case _:
-                assert_never(record)
-
-    def _insert(self, table: Any, **values: Any) -> None:
-        self._connection.execute(insert(table).values(**values))
-
-    def _facts(self, record: Facts) -> None:
-        values: dict[str, Any] = {}
-        if record.device is not None:
-            values |= {"device": record.device.model_dump_json(), "gpu": record.device.key}
-        if record.dialect is not None:
-            values["dialect"] = rows.dumps(record.dialect)
-        if record.noise is not None:
-            values["noise"] = record.noise
-        if record.tried is not None:
-            self._tried(record.tried, 0)
-        if values:
-            self._connection.execute(
-                update(schema.sessions)
-                .where(schema.sessions.c.id == self._key["session_id"])
-                .values(**values)
-            )
-
-    def _iteration(self, record: Iteration) -> None:
-        self._insert(
-            schema.iterations,
-            **self._key,
-            number=record.number,
-            name=record.name,
-            round=record.round,
-            decision=record.decision.name,
-            candidate=None if record.candidate is None else self._json_blob(record.candidate),
-            build=None if record.build is None else record.build.model_dump_json(),
-            structure=rows.structure_text(record.structure),
-            seconds=record.seconds,
-            library_seconds=record.library_seconds,
-            estimate=None if record.estimate is None else record.estimate.model_dump_json(),
-            measurement=record.measurement,
-            self_reported=int(record.self_reported),
-        )
-        if record.candidate is not None:
-            # After a repair this is another candidate than the one of the idea.
-            self._tried(guards.identity(record.candidate), record.round)
-
-    def _idea(self, record: IdeaTaken) -> None:
-        self._insert(
-            schema.ideas,
-            **self._key,
-            round=record.round,
-            fingerprint=record.idea.fingerprint,
-            idea=record.idea.model_dump_json(),
-            refused=rows.dumps(record.refused),
-        )
-        self._tried(record.normalised, record.round)
-
-    def _attempt(self, record: Attempt) -> None:
-        self._insert(
-            schema.attempts,
-            **self._key,
-            ordinal=record.ordinal,
-            round=record.round,
-            number=record.number,
-            name=record.name,
-            kind=record.kind.name,
-            message=record.message,
-            log=put_blob(self._connection, record.log.encode()),
-            candidate=self._json_blob(record.candidate),
-            at=self._at,
-        )
-        self._tried(record.normalised, record.round)
-
-    def _profile(self, record: ProfileTaken) -> None:
-        profile = record.profile
-        self._insert(
-            schema.profiles,
-            **self._seq,
-            round=record.round,
-            iteration=record.iteration,
-            binary=profile.binary,
-            full_set=int(profile.full),
-            bottleneck=profile.bottleneck.name,
-            confidence=profile.confidence,
-            profile=profile.model_dump_json(),
-            csv=put_blob(self._connection, record.csv.encode()) if record.csv else "",
-        )
-
-    def _build(self, record: BuildDone) -> None:
-        self._insert(
-            schema.builds,
-            **self._seq,
-            round=record.round,
-            key=record.build.key,
-            build=record.build.model_dump_json(),
-            log=put_blob(self._connection, record.log.encode()),
-            generated=put_blob(self._connection, record.generated.encode()),
-        )
-
-    def _measured(self, record: Measured) -> None:
-        checks = record.verification
-        self._insert(
-            schema.measurements,
-            **self._seq,
-            part=self._part,
-            round=record.round,
-            kind=record.kind,
-            samples=rows.pack_samples(record.samples),
-            verification=None if checks is None else checks.model_dump_json(),
-            environment=None if record.environment is None else rows.dumps(record.environment),
-        )
-
-    def _tried(self, normalised: str, round_: int) -> None:
-        self._connection.execute(
-            sqlite_insert(schema.tried)
-            .values(**self._key, normalised=normalised, round=round_)
-            .on_conflict_do_nothing()
-        )
-
-    def _json_blob(self, value: Any) -> str:
-        return put_blob(self._connection, value.model_dump_json().encode())
-
-
-def put_blob(connection: Connection, data: bytes) -> str:
-    """Store content once and return its SHA-256."""
-    key = sha256(data)
-    known = connection.execute(
-        select(schema.blobs.c.size).where(schema.blobs.c.sha256 == key)
-    ).first()
-    if known is None:
-        connection.execute(
-            insert(schema.blobs).values(sha256=key, size=len(data), data=zlib.compress(data))
-        )
-    return key
-
-
-def _put_artifact(connection: Connection, session_id: str, artifact: dict[str, Any]) -> None:
-    """Record a file of a view; its text, if it has one, becomes a blob."""
-    text = artifact.get("text")
-    if text is not None:
-        put_blob(connection, text.encode())
-    values = {key: artifact[key] for key in ("kind", "sha256", "size", "mode", "origin", "round")}
-    connection.execute(
-        sqlite_insert(schema.artifacts)
-        .values(session_id=session_id, path=artifact["path"], **values)
-        .on_conflict_do_update(index_elements=["session_id", "path"], set_=values)
-    )
 
 
 def _sums(session: Session, step: Step) -> dict[str, Any]:
