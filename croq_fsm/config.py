@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
 
+from croq_fsm.domain.decision import Policy
 from croq_fsm.errors import UsageError
 
 _PREFIX: Final = "CROQ_FSM_"
@@ -73,6 +74,19 @@ class Measure(Section):
     screen_margin: Fraction = 0.05
     hidden_shapes: Annotated[int, Field(ge=0, le=8)] = 2
     policy: Literal["statistical", "greedy"] = "statistical"
+
+    def decision_policy(self, noise: float) -> Policy:
+        """What DECIDE goes by, with the noise floor of the hour."""
+        return Policy(
+            min_effect=self.min_effect,
+            screen_margin=self.screen_margin,
+            noise=noise,
+            pairs=self.pairs,
+            max_pairs=self.max_pairs,
+            confirm_pairs=self.confirm_pairs,
+            screen_pairs=self.screen_pairs,
+            greedy=self.policy == "greedy",
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Measure:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from croq_fsm.config import Config, load
 from croq_fsm.domain.build import Build, Candidate
-from croq_fsm.domain.decision import Policy, Ruling, rule
+from croq_fsm.domain.decision import Ruling, rule
 from croq_fsm.domain.measurement import Estimate, Samples, merge
 from croq_fsm.domain.operators import operator
 from croq_fsm.domain.shapes import parse_shape
@@ -82,22 +82,12 @@ class Trial:
             taken.append(self.time(names, phase, pairs, 1000 * number + len(taken)))
             merged = merge([s for s in taken if s.purpose == phase])
             estimate = stats.estimate(merged, "best", "candidate", seed=1)
-            ruling = rule(phase, estimate, self._policy(stats.twin_noise(merged)))
+            fresh = stats.twin_noise(merged)
+            noise = self.noise if fresh is None else fresh
+            ruling = rule(phase, estimate, settings.decision_policy(noise))
             if ruling.decision is not None:
                 return ruling, estimate
             phase, pairs = ruling.next_phase, ruling.next_pairs
-
-    def _policy(self, fresh: float | None) -> Policy:
-        settings = self.config.measure
-        return Policy(
-            min_effect=settings.min_effect,
-            screen_margin=settings.screen_margin,
-            noise=self.noise if fresh is None else fresh,
-            pairs=settings.pairs,
-            max_pairs=settings.max_pairs,
-            confirm_pairs=settings.confirm_pairs,
-            screen_pairs=settings.screen_pairs,
-        )
 
 
 def run(trial: Trial, source: Candidate, rounds: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.measurement import Samples
 from croq_fsm.domain.profile import Profile
-from croq_fsm.domain.records import Attempt, Effect, Iteration
+from croq_fsm.domain.records import Attempt, BuildDone, Effect, Iteration
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.source import sha256
 from croq_fsm.measure import stats
@@ -192,16 +192,22 @@ def timing_text(session: Session, iteration: Iteration, samples: Samples) -> str
     return "\n".join(lines) + "\n"
 
 
+def build_record(ports: Ports, round_: int, build: Build) -> BuildDone:
+    """A build with its log and generated source, read from the cache."""
+
+    def text(relative: str) -> str:
+        return ports.workbench.read(relative).decode(errors="replace") if relative else ""
+
+    return BuildDone(round_, build, text(build.log), text(build.generated))
+
+
 def _texts(ports: Ports, build: Build) -> tuple[str, str]:
-    """Log and generated source, from the cache; the history is asked when it is trimmed."""
+    """Log and generated source: from the history, else (not committed yet) from the cache."""
     stored = ports.history.build_texts(build.key)
     if any(stored):
         return stored
-    log = ports.workbench.read(build.log).decode(errors="replace") if build.log else ""
-    generated = (
-        ports.workbench.read(build.generated).decode(errors="replace") if build.generated else ""
-    )
-    return log, generated
+    record = build_record(ports, 0, build)
+    return record.log, record.generated
 
 
 def _build_script(session: Session, source: str, build: Build) -> str:

@@ -9,7 +9,6 @@ from croq_fsm.domain import guards
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.measurement import Samples, Verification
 from croq_fsm.domain.records import (
-    BuildDone,
     Effect,
     Facts,
     Iteration,
@@ -143,7 +142,7 @@ def _measured(
     )
     records: tuple[Record, ...] = (
         Facts(noise=stats.noise_floor(noise), tried=guards.identity(candidate)),
-        _build_record(ports, build),
+        _publishing.build_record(ports, 0, build),
         Measured(0, "verify", verification=checks),
         Measured(0, "baseline", samples=samples),
         Measured(0, "noise", samples=noise),
@@ -166,13 +165,6 @@ def _measured(
 
 def _library_name(task: Task) -> str:
     return _LIBRARY.get(task.dsl, _CPU_LIBRARY.get(task.operator, "numpy"))
-
-
-def _build_record(ports: Ports, build: Build) -> BuildDone:
-    def text(relative: str) -> str:
-        return ports.workbench.read(relative).decode(errors="replace") if relative else ""
-
-    return BuildDone(0, build, text(build.log), text(build.generated))
 
 
 def _effects(

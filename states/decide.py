@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from croq_fsm.domain.decision import Policy, Ruling, rule
+from croq_fsm.domain.decision import Ruling, rule
 from croq_fsm.domain.measurement import Estimate, Samples, merge
 from croq_fsm.domain.records import Facts, Step
 from croq_fsm.domain.session import Session
@@ -20,7 +20,8 @@ def run(session: Session, ports: Ports) -> Step:
     merged = merge(phase)
     estimate = stats.estimate(merged, "best", "candidate", seed=session.seed)
     fresh = stats.twin_noise(merged)
-    used = policy(session, ports, fresh)
+    noise = (session.noise or 0.0) if fresh is None else fresh
+    used = ports.config.measure.decision_policy(noise)
     ruling = rule(work.phase, estimate, used)
     detail = {
         "phase": work.phase,
@@ -37,21 +38,6 @@ def run(session: Session, ports: Ports) -> Step:
     decided = work.model_copy(update={"verdict": verdict})
     detail["decision"] = ruling.decision.name
     return Step(Outcome.DECIDED, decided, detail, records)
-
-
-def policy(session: Session, ports: Ports, fresh_noise: float | None) -> Policy:
-    """Policy of this session, with the noise floor of these samples if they tell it."""
-    settings = ports.config.measure
-    return Policy(
-        min_effect=settings.min_effect,
-        screen_margin=settings.screen_margin,
-        noise=(session.noise or 0.0) if fresh_noise is None else fresh_noise,
-        pairs=settings.pairs,
-        max_pairs=settings.max_pairs,
-        confirm_pairs=settings.confirm_pairs,
-        screen_pairs=settings.screen_pairs,
-        greedy=settings.policy == "greedy",
-    )
 
 
 def _more(work: Work, ruling: Ruling) -> Work:

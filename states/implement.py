@@ -6,13 +6,13 @@ Builds live in a content-addressed cache, so running this state again costs noth
 from __future__ import annotations
 
 from croq_fsm.domain.build import Build, Candidate
-from croq_fsm.domain.records import BuildDone, Step
+from croq_fsm.domain.records import Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Verdict
 from croq_fsm.errors import CompileFailed, EnvironmentMissing
 from croq_fsm.ports import Ports
-from states import _bases, _failing
+from states import _bases, _failing, _publishing
 
 _OUTCOMES = (Outcome.ATTEMPT_FAILED, Outcome.ABANDONED)
 
@@ -54,9 +54,6 @@ def _no_change(session: Session, build: Build) -> Step:
 
 
 def _built(session: Session, ports: Ports, candidate: Candidate, build: Build) -> Step:
-    def text(relative: str) -> str:
-        return ports.workbench.read(relative).decode(errors="replace") if relative else ""
-
     return Step(
         outcome=Outcome.BUILT,
         work=session.work.model_copy(update={"build": build, "candidate": candidate}),
@@ -67,5 +64,5 @@ def _built(session: Session, ports: Ports, candidate: Candidate, build: Build) -
             "remarks": list(build.remarks[:10]),
             "resources": build.resources,
         },
-        records=(BuildDone(session.work.round, build, text(build.log), text(build.generated)),),
+        records=(_publishing.build_record(ports, session.work.round, build),),
     )

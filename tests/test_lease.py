@@ -75,8 +75,8 @@ def test_children_do_not_inherit_the_lease(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "1000"], close_fds=False)
     try:
         mine.release()
-        with DeviceLease("GPU-1", tmp_path):
-            pass
+        with DeviceLease("GPU-1", tmp_path) as other:
+            assert other.held
     finally:
         child.kill()
         child.wait()

@@ -290,7 +290,10 @@ def test_a_crowded_cpu_is_no_forgery(clock: Clock) -> None:
     """Time that other processes took is not held against an honest kernel."""
     child = MeteredChild(clock, kernel_s=1e-3, noise=0.0)
     plan = TimingPlan(purpose="pairs", pairs=5)
-    Interleaver({"candidate": child}, plan, deadline_s=1.0, on_cpu=True, clock=clock).run()
+    samples = Interleaver(
+        {"candidate": child}, plan, deadline_s=1.0, on_cpu=True, clock=clock
+    ).run()
+    assert len(samples.blocks) == 5
 
 
 def test_a_forged_timer_is_found_on_a_crowded_cpu(clock: Clock) -> None:

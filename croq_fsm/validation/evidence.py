@@ -6,7 +6,7 @@ import json
 import math
 from typing import Final
 
-from croq_fsm.domain.decision import Policy, Ruling, rule
+from croq_fsm.domain.decision import Ruling, rule
 from croq_fsm.domain.measurement import Estimate, Samples, merge
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Decision, Outcome
@@ -81,7 +81,9 @@ def _ruling(
     where = f"rounds {done.round} ({it.name})"
     phase, samples = deciding
     estimate = stats.estimate(samples, "best", "candidate", seed=record.session.seed)
-    ruling = rule(phase, estimate, policy(record, _noise(record, done, samples)))
+    ruling = rule(
+        phase, estimate, record.config.measure.decision_policy(_noise(record, done, samples))
+    )
     if ruling.decision is not done.decision:
         text = f"it says {done.decision}, its samples say {_said(ruling)}"
         yield record.problem("decision-unsupported", where, text, cure=_CURE)
@@ -101,21 +103,6 @@ def _noise(record: Record, done: Round, samples: Samples) -> float:
         if t["round"] == done.round and t["outcome"] == Outcome.DECIDED.name
     ]
     return next((n for n in reversed(said) if n is not None), record.session.noise or 0.0)
-
-
-def policy(record: Record, noise: float) -> Policy:
-    """Policy of the session, as DECIDE applies it."""
-    settings = record.config.measure
-    return Policy(
-        min_effect=settings.min_effect,
-        screen_margin=settings.screen_margin,
-        noise=noise,
-        pairs=settings.pairs,
-        max_pairs=settings.max_pairs,
-        confirm_pairs=settings.confirm_pairs,
-        screen_pairs=settings.screen_pairs,
-        greedy=settings.policy == "greedy",
-    )
 
 
 def _deciding(
