@@ -1,5 +1,12 @@
-// Timing with device events. What happens between two events is one launch (isolated) or a
-// train of launches (burst, sustained); the host's work is hidden behind a spinning kernel.
+// Timing with device events; the host's work is hidden behind a spinning kernel.
+//
+// isolated   One launch between two events, cold. With a batch it is a train of that many launches
+//            instead, each on operands of its own that nobody has touched since the flush, so that
+//            each of them is cold, too: a kernel of some microseconds is not drowned in the cost of
+//            the events. No graph is captured: a candidate queues on the legacy default stream,
+//            which cannot be, and the train behind a spin hides its host part as well.
+// burst      Launches back to back, over so many sets of operands that none survives in the cache.
+// sustained  The same after some time at full load.
 #pragma once
 
 #include <unistd.h>
@@ -44,15 +51,25 @@ class Event {
     check(cudaEventElapsedTime(&ms, start.event_, event_), "read a timer");
     return double(ms) * 1e6;
   }
+  bool passed() const {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // no error, but remembered as one
+      return false;
+    }
+    check(status, "ask for an event");
+    return true;
+  }
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-// One block of launches. An idle block does everything but launch: its wall time is what the
-// harness costs, and what a candidate's own timer must leave over.
+// One block of samples, each a time of one launch, or the mean over a batch of them. An idle block
+// does everything but launch: its wall time is what the harness costs, and what a candidate's own
+// timer must leave over.
 struct TimingRequest {
-  int launches;
+  int samples, batch;
   bool idle, cold;
   std::string regime;
   uint64_t seed;
@@ -60,14 +77,16 @@ struct TimingRequest {
   static TimingRequest from(const Request &request, bool idle) {
     return {
         static_cast<int>(std::clamp(request.integer("launches", 10), 1ll, 100000ll)),
+        static_cast<int>(std::clamp(request.integer("batch", 1), 1ll, 64ll)),
         idle,
         request.text("l2", "cold") == "cold",
         request.text("regime", "isolated"),
         static_cast<uint64_t>(request.integer("seed", 1)),
     };
   }
+  int launches() const { return samples * batch; }
   // The launch whose output is kept for a check afterwards.
-  int kept() const { return static_cast<int>(mix(seed ^ 0x5eed) % static_cast<uint64_t>(launches)); }
+  int kept() const { return static_cast<int>(mix(seed ^ 0x5eed) % static_cast<uint64_t>(launches())); }
 };
 
 class Timer {
@@ -79,7 +98,8 @@ class Timer {
     int device = 0;
     check(cudaGetDevice(&device), "device");
     check(cudaGetDeviceProperties(&props, device), "device");
-    flush_bytes_ = std::max<size_t>(size_t(256) << 20, 2 * static_cast<size_t>(props.l2CacheSize));
+    l2_bytes_ = static_cast<size_t>(props.l2CacheSize);
+    flush_bytes_ = std::max<size_t>(size_t(256) << 20, 2 * l2_bytes_);
     check(cudaMalloc(&flush_, flush_bytes_), "allocate the flush buffer");
     check(cudaMalloc(&stamps_, 2 * sizeof(unsigned long long) * kMaxStamps), "allocate stamps");
     check(cudaMalloc(&kept_, arena.problem.out_bytes()), "allocate the kept output");
@@ -89,11 +109,11 @@ class Timer {
     prepare(timing);
     std::vector<double> ns;
     if (timing.regime == "isolated") ns = isolated(timing);
-    else if (timing.regime == "burst") ns = train(timing, timing.launches);
+    else if (timing.regime == "burst") ns = back_to_back(timing);
     else if (timing.regime == "sustained") ns = sustained(timing);
     else throw std::invalid_argument("unknown timing regime: " + timing.regime);
     Answer answer;
-    answer.add("ok", true).add("host_ns", median(host_ns_)).add("mhz", clocks());
+    answer.add("ok", true).add("host_ns", median(host_ns_)).add("late", late_).add("mhz", clocks());
     return timing.idle ? answer : answer.add("ns", ns);
   }
 
@@ -102,9 +122,12 @@ class Timer {
   uint64_t kept_seed() const { return kept_seed_; }
 
  private:
-  static constexpr int kSets = 3, kMaxStamps = 4096, kSettleLaunches = 30;
+  static constexpr int kSets = 3, kMostSets = 64, kMaxStamps = 4096, kMostSettling = 4096, kRetries = 2;
   static constexpr unsigned long long kSpinNs = 75000, kQueueNs = 20000, kMaxQueueNs = 5000000;
+  static constexpr unsigned long long kLeadNs = 12000;  // of the host, for a launch of a train
+  static constexpr uint64_t kRenewed = 1000;  // seeds of operands that are renewed within a block
   static constexpr double kSettleSeconds = 0.35;  // until the power budget of a burst is used up
+  static constexpr double kChunkSeconds = 0.01;
 
   static double median(std::vector<double> values) {
     if (values.empty()) return NAN;
@@ -115,20 +138,31 @@ class Timer {
   // New inputs for this block, poisoned outputs, no persisting lines in L2.
   void prepare(const TimingRequest &timing) {
     used_ = 0;
+    late_ = 0;
     host_ns_.clear();
+    sets_ = sets_for(timing);
     cudaCtxResetPersistingL2Cache();
     cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 0);
     cudaGetLastError();  // devices without persisting L2 refuse both; nothing is lost
-    for (int i = 0; i < kSets; ++i) {
+    for (int i = 0; i < sets_; ++i) {
       set(i).fill(rotated(timing.seed, i), Dist::normal);
       set(i).out.poison();
     }
     check(cudaDeviceSynchronize(), "prepare a block");
   }
 
-  // Cold launches rotate over several sets of operands; hot ones find theirs in the cache.
+  // A cold train needs a set for each of its launches. Launches back to back are cold when the sets
+  // between two uses of one hold three times what fits into the cache. Hot ones share one set.
+  int sets_for(const TimingRequest &timing) const {
+    if (!timing.cold) return 1;
+    if (timing.regime == "isolated") return timing.batch > 1 ? timing.batch : kSets;
+    const Problem &problem = arena_.problem;
+    const size_t bytes = problem.lhs_bytes() + problem.rhs_bytes() + problem.out_bytes();
+    const size_t wanted = 2 + 3 * l2_bytes_ / std::max<size_t>(bytes, 1);
+    return std::max(timing.batch, static_cast<int>(std::clamp<size_t>(wanted, kSets, kMostSets)));
+  }
   const Operands &set(int i) { return arena_.set(static_cast<size_t>(i)); }
-  static int set_of(const TimingRequest &timing, int launch) { return timing.cold ? launch % kSets : 0; }
+  int set_of(int launch) const { return launch % sets_; }
 
   void flush() {
     flush_kernel<<<2048, 256>>>(static_cast<uint4 *>(flush_), flush_bytes_ / sizeof(uint4), ++flush_value_);
@@ -143,60 +177,100 @@ class Timer {
   void launch(const TimingRequest &timing, int i) {
     if (timing.idle) return;
     const auto started = std::chrono::steady_clock::now();
-    launch_(set(set_of(timing, i)));
+    launch_(set(set_of(i)));
     host_ns_.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - started).count());
   }
 
-  void keep(const TimingRequest &timing, int launch) {
-    const int i = set_of(timing, launch);
-    const Buffer &out = set(i).out;
+  void keep(int launch, uint64_t seed) {
+    const Buffer &out = set(set_of(launch)).out;
     check(cudaMemcpyAsync(kept_, out.data(), out.bytes(), cudaMemcpyDeviceToDevice), "keep an output");
-    kept_seed_ = rotated(timing.seed, i);
+    kept_seed_ = seed;
   }
 
   std::vector<double> isolated(const TimingRequest &timing) {
-    std::vector<Event> starts(static_cast<size_t>(timing.launches)), stops(starts.size());
-    for (int i = 0; i < timing.launches; ++i) {
-      // A launch that finds its answer already there has nothing to do: take it away.
-      if (timing.cold || i == timing.kept()) set(set_of(timing, i)).out.poison();
-      if (timing.cold) flush();
-      spin(kSpinNs);
-      starts[static_cast<size_t>(i)].record();
-      launch(timing, i);
-      stops[static_cast<size_t>(i)].record();
-      if (i == timing.kept()) keep(timing, i);
+    const size_t samples = static_cast<size_t>(timing.samples);
+    std::vector<Event> starts(samples), stops(samples);
+    for (int i = 0; i < timing.samples; ++i) {
+      const Event &start = starts[static_cast<size_t>(i)], &stop = stops[static_cast<size_t>(i)];
+      // The device must not wait for the host: what was queued too late is launched again.
+      for (int tries = 0; is_late(timing, i, start, stop) && tries < kRetries; ++tries) {
+      }
+      const int kept = timing.kept();
+      if (kept / timing.batch == i) keep(kept, rotated(timing.seed, set_of(kept)));
     }
     check(cudaDeviceSynchronize(), "timed launches");
     std::vector<double> ns;
-    for (size_t i = 0; i < starts.size(); ++i) ns.push_back(stops[i].since(starts[i]));
+    for (size_t i = 0; i < samples; ++i) ns.push_back(stops[i].since(starts[i]) / timing.batch);
     return ns;
   }
 
-  // Launches back to back, an event between each two of them.
-  std::vector<double> train(const TimingRequest &timing, int launches) {
-    std::vector<Event> events(static_cast<size_t>(launches) + 1);
-    spin(std::min(kSpinNs + kQueueNs * static_cast<unsigned long long>(launches), kMaxQueueNs));
-    events[0].record();
-    for (int i = 0; i < launches; ++i) {
-      launch(timing, i);
-      events[static_cast<size_t>(i) + 1].record();
+  // Queues one sample; whether the device came to it before all of it was queued.
+  bool is_late(const TimingRequest &timing, int sample, const Event &start, const Event &stop) {
+    const int first = sample * timing.batch;
+    // A launch that finds its answer already there has nothing to do: take it away.
+    if (timing.cold || sample == timing.kept() / timing.batch)
+      for (int j = 0; j < std::min(timing.batch, sets_); ++j) set(set_of(first + j)).out.poison();
+    if (timing.cold) flush();
+    spin(timing.batch > 1 ? kSpinNs + kLeadNs * static_cast<unsigned long long>(timing.batch) : kSpinNs);
+    start.record();
+    for (int j = 0; j < timing.batch; ++j) launch(timing, first + j);
+    stop.record();
+    if (timing.idle || !start.passed()) return false;
+    ++late_;
+    return true;
+  }
+
+  // An event between each two samples. Before the launch that is kept its inputs are renewed, and
+  // its output holds the answer to the old ones: who finds an answer there must still compute.
+  std::vector<double> back_to_back(const TimingRequest &timing) {
+    const size_t samples = static_cast<size_t>(timing.samples);
+    std::vector<Event> stops(samples);
+    const Event first, renewed, copied;
+    std::vector<const Event *> starts(samples);
+    const int kept = timing.kept() / timing.batch;
+    spin(std::min(kSpinNs + kQueueNs * static_cast<unsigned long long>(timing.launches()), kMaxQueueNs));
+    first.record();
+    const Event *before = &first;
+    for (int i = 0; i < timing.samples; ++i) {
+      const uint64_t seed = rotated(timing.seed, static_cast<int>(kRenewed) + i);
+      if (i == kept) before = &renew(timing, i * timing.batch, seed, renewed);
+      starts[static_cast<size_t>(i)] = before;
+      for (int j = 0; j < timing.batch; ++j) launch(timing, i * timing.batch + j);
+      before = &stops[static_cast<size_t>(i)];
+      before->record();
+      if (i != kept) continue;
+      keep(i * timing.batch, seed);
+      before = &copied;
+      before->record();
     }
-    keep(timing, launches - 1);
     check(cudaDeviceSynchronize(), "a train of launches");
     std::vector<double> ns;
-    for (size_t i = 1; i < events.size(); ++i) ns.push_back(events[i].since(events[i - 1]));
+    for (size_t i = 0; i < samples; ++i) ns.push_back(stops[i].since(*starts[i]) / timing.batch);
     return ns;
+  }
+
+  const Event &renew(const TimingRequest &timing, int launch, uint64_t seed, const Event &done) {
+    set(set_of(launch)).fill(seed, Dist::normal);
+    if (timing.cold) flush();
+    spin(kSpinNs);
+    done.record();
+    return done;
   }
 
   // The same after some time at full load, when clocks have come down to what power allows.
   std::vector<double> sustained(const TimingRequest &timing) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(kSettleSeconds);
-    while (std::chrono::steady_clock::now() < until) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+    for (int chunk = 16; passed() < kSettleSeconds;) {
+      const double before = passed();
       if (timing.idle) usleep(1000);
-      for (int i = 0; i < kSettleLaunches; ++i) launch(timing, i);
+      for (int i = 0; i < chunk; ++i) launch(timing, i);
       check(cudaDeviceSynchronize(), "settling down");
+      // So many at a time that waiting for them hardly shows.
+      if (passed() - before < kChunkSeconds) chunk = std::min(2 * chunk, kMostSettling);
     }
-    return train(timing, timing.launches);
+    host_ns_.clear();
+    return back_to_back(timing);
   }
 
   // SM clock in MHz in the first and in the last half of the block, from the spins.
@@ -213,7 +287,8 @@ class Timer {
   Arena &arena_;
   Launch launch_;
   void *flush_ = nullptr, *kept_ = nullptr;
-  size_t flush_bytes_ = 0, used_ = 0;
+  size_t l2_bytes_ = 0, flush_bytes_ = 0, used_ = 0;
+  int sets_ = 1, late_ = 0;
   unsigned flush_value_ = 0;
   uint64_t kept_seed_ = 0;
   unsigned long long *stamps_ = nullptr;
