@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from croq_fsm.domain.measurement import Reading
 from croq_fsm.errors import (
     CandidateCrashed,
     CandidateHung,
@@ -17,7 +18,7 @@ from croq_fsm.errors import (
     EnvironmentMissing,
 )
 from croq_fsm.measure import stats
-from croq_fsm.measure.interleave import Interleaver, Verdict
+from croq_fsm.measure.interleave import Interleaver, Trains, Verdict
 from croq_fsm.toolchain.workbench import TimingPlan
 
 
@@ -43,6 +44,8 @@ class FakeChild:
         noise: Relative noise of a launch.
         answer: Replaces the answer to ``time``.
         hiccup: Chance that the host loses 30 ms outside the kernel.
+        host_ns: What it says about the host's part of a launch.
+        per_event_s: What two events add to each time that is taken with them.
     """
 
     clock: Clock
@@ -52,6 +55,8 @@ class FakeChild:
     noise: float = 0.005
     answer: Callable[[int], dict[str, object]] | None = None
     hiccup: float = 0.0
+    host_ns: float | None = None
+    per_event_s: float = 0.0
     drift: Callable[[float], float] = lambda _now: 1.0
     requests: list[dict[str, Any]] = field(default_factory=list)
     rng: random.Random = field(default_factory=lambda: random.Random(5))
@@ -68,12 +73,15 @@ class FakeChild:
             return {"ok": True}
         if self.answer is not None:
             return self.answer(launches)
+        batch = request.get("batch", 1)
         times = [
             self.kernel_s * self.drift(self.clock.now) * self.rng.lognormvariate(0, self.noise)
+            + self.per_event_s / batch
             for _ in range(launches)
         ]
-        self.clock.now += sum(times)
-        return {"ok": True, "ns": [value * 1e9 * self.claim for value in times]}
+        self.clock.now += sum(times) * batch
+        told = {} if self.host_ns is None else {"host_ns": self.host_ns}
+        return {"ok": True, **told, "ns": [value * 1e9 * self.claim for value in times]}
 
     def close(self) -> None:
         """Nothing to end."""
@@ -302,3 +310,72 @@ def test_a_forged_timer_is_found_on_a_crowded_cpu(clock: Clock) -> None:
     plan = TimingPlan(purpose="pairs", pairs=5)
     with pytest.raises(CandidateRefused, match="timer cannot be believed"):
         Interleaver({"candidate": child}, plan, deadline_s=1.0, on_cpu=True, clock=clock).run()
+
+
+def test_short_kernels_are_timed_in_trains(clock: Clock) -> None:
+    """What two events cost is spread over a train, and the times are still those of a launch."""
+    children = {
+        name: FakeChild(clock, kernel_s=kernel_s, per_event_s=1.6e-6, noise=0.0)
+        for name, kernel_s in (("candidate", 6e-6), ("library", 7e-6))
+    }
+    alone = take(clock, children)
+    trains = take(clock, children, trains=Trains())
+    assert (alone.method, trains.method) == ("", "16 launches between two events")
+    assert stats.block_seconds(alone, "library") == pytest.approx(8.6e-6)
+    assert stats.block_seconds(trains, "library") == pytest.approx(7.1e-6)
+    assert stats.block_seconds(trains, "candidate") == pytest.approx(6.1e-6)
+
+
+@pytest.mark.parametrize(("other_s", "batch"), [(6e-6, 16), (19e-6, 16), (1e-3, 16)])
+def test_all_contestants_are_timed_in_the_same_way(
+    clock: Clock, other_s: float, batch: int
+) -> None:
+    """One short contestant is enough, and then no block of any is timed otherwise."""
+    children = {
+        "candidate": FakeChild(clock, kernel_s=7e-6),
+        "library": FakeChild(clock, kernel_s=other_s),
+    }
+    samples = take(clock, children, trains=Trains())
+    assert len(samples.blocks) == 24
+    for child in children.values():
+        counted = [r for r in child.requests if r["cmd"] == "time"][-12:]
+        assert {r["batch"] for r in counted} == {batch}
+
+
+def test_long_kernels_and_slow_hosts_are_timed_one_by_one(clock: Clock) -> None:
+    """A train needs short kernels, and a host that can queue it ahead of the device."""
+    long = take(clock, {"a": FakeChild(clock, kernel_s=25e-6)}, trains=Trains())
+    assert long.method == "one launch between two events"
+    slow = FakeChild(clock, kernel_s=6e-6, host_ns=31e3)
+    samples = take(clock, {"a": slow}, trains=Trains())
+    assert samples.method.startswith("one launch between two events; the host's part")
+    assert {r["batch"] for r in slow.requests if r["cmd"] == "time"} == {1}
+
+
+def test_hot_launches_make_no_train(clock: Clock) -> None:
+    """In a train on one set of operands each launch but the first finds its answer there."""
+    child = FakeChild(clock, kernel_s=6e-6)
+    plan = TimingPlan(purpose="pairs", pairs=5, l2="hot")
+    take(clock, {"a": child}, trains=Trains(), plan=plan)
+    assert all("batch" not in request for request in child.requests)
+
+
+def test_a_timer_forged_in_trains_is_refused(clock: Clock) -> None:
+    """All launches of a train are held against the wall time, not one of them."""
+    children = {"candidate": FakeChild(clock, kernel_s=15e-6, claim=0.1, overhead_s=2e-5)}
+    with pytest.raises(CandidateRefused, match=r"for 816 launches, .* cannot be believed"):
+        take(clock, children, trains=Trains())
+
+
+def test_readings_stay_with_their_block(clock: Clock) -> None:
+    """What the sensors said around a block is stored with it."""
+
+    class Sensors(Watch):
+        def after(self, contestant: str) -> Verdict:
+            assert contestant
+            self.count += 1
+            return Verdict(readings=(Reading(at_s=0.0, power_w=float(self.count)),))
+
+    children = {"best": FakeChild(clock)}
+    samples = take(clock, children, watch=Sensors(lambda _count: False))
+    assert [b.readings[0].power_w for b in samples.blocks] == list(range(1, 13))

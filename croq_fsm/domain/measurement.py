@@ -7,16 +7,40 @@ from typing import Literal
 from croq_fsm.domain.model import Value
 
 
+class Reading(Value):
+    """What the sensors of a device said at one moment; None for what cannot be read.
+
+    Attributes:
+        at_s: Seconds since the request for the block was sent.
+        sm_mhz: Clock of the multiprocessors.
+        memory_mhz: Clock of the memory.
+        temperature_c: Temperature of the chip, degrees Celsius.
+        power_w: Power, watts.
+        reasons: Why the driver holds the clocks where they are, as its bits.
+        memory_mb: Device memory in use, MiB.
+    """
+
+    at_s: float
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    reasons: int | None = None
+    memory_mb: float | None = None
+
+
 class Block(Value):
     """Consecutive launches of one contestant in one process.
 
     Attributes:
-        contestant: ``candidate``, ``best``, ``library`` (or ``a``/``b`` in an A/A test).
+        contestant: ``candidate``, ``best``, ``library`` (or ``a``/``b`` in an A/A test; ``start``
+            in a final measurement, where ``candidate`` is the best).
         pair: Ordinal of the interleaved pair that the block belongs to.
         seconds: Time of each launch, seconds, in order; warm-up already dropped.
         host_seconds: Wall time that the parent saw for the whole block.
         clocks: SM clock before and after, MHz, where it can be read.
         group: Ordinal of the set of fresh processes that the block was taken in.
+        readings: Sensors before, in the middle of and after the block, where they can be read.
     """
 
     contestant: str
@@ -25,6 +49,7 @@ class Block(Value):
     host_seconds: float
     clocks: tuple[float, ...] = ()
     group: int = 0
+    readings: tuple[Reading, ...] = ()
 
 
 class Samples(Value):
@@ -36,6 +61,9 @@ class Samples(Value):
         blocks: In the order in which they ran.
         dropped: Why blocks were thrown away and repeated (contention, clocks), if any were.
         process: Distinguishes fresh processes; a confirmation has another one.
+        method: How launches were timed, the same for all contestants; "" where there is one way.
+        telemetry: Why the sensors of the device could not be read; "" when they were, or where
+            there are none.
     """
 
     purpose: Literal["baseline", "noise", "screen", "pairs", "confirm", "final"]
@@ -43,6 +71,8 @@ class Samples(Value):
     blocks: tuple[Block, ...]
     dropped: tuple[str, ...] = ()
     process: str = ""
+    method: str = ""
+    telemetry: str = ""
 
     def of(self, contestant: str) -> tuple[Block, ...]:
         """Blocks of one contestant, in order."""
@@ -65,8 +95,14 @@ def merge(parts: list[Samples]) -> Samples:
             b.model_copy(update={"pair": pair + b.pair, "group": group + b.group})
             for b in part.blocks
         ]
-    dropped = tuple(text for part in parts for text in part.dropped)
-    return parts[-1].model_copy(update={"blocks": tuple(blocks), "dropped": dropped})
+    return parts[-1].model_copy(
+        update={
+            "blocks": tuple(blocks),
+            "dropped": tuple(text for part in parts for text in part.dropped),
+            "method": " / ".join(dict.fromkeys(p.method for p in parts if p.method)),
+            "telemetry": next((p.telemetry for p in parts if p.telemetry), ""),
+        }
+    )
 
 
 class Check(Value):

@@ -6,7 +6,8 @@ Each contestant is a started child that answers requests (``process.Conversation
     Does everything that ``time`` does except launching the kernel.
 ``{"cmd": "time", "launches": n, …}`` → ``{"ok": true, "ns": [n times in nanoseconds]}``
     Launches n times; whatever keeps launches comparable (flushing a cache, renewing an input)
-    happens between them, outside the reported times.
+    happens between them, outside the reported times. With ``batch`` in a request each time is the
+    mean over a train of so many launches, and ``host_ns`` in the answer the host's part of one.
 ``{"ok": false, "error": "…"}``
     Refuses; the text says why.
 
@@ -27,12 +28,13 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from croq_fsm.domain.measurement import Block, Samples
+from croq_fsm.domain.measurement import Block, Reading, Samples
 from croq_fsm.errors import CandidateError, CandidateRefused, Contended, EnvironmentMissing
+from croq_fsm.measure import answers
 from croq_fsm.toolchain.process import Conversation
 from croq_fsm.toolchain.workbench import TimingPlan
 
@@ -45,6 +47,8 @@ _FEWEST_WARMUPS: Final = 2
 _LEAD_FROM: Final = 4
 _REPEATS: Final = 5
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -53,10 +57,12 @@ class Verdict:
     Attributes:
         problem: Why the block must not count, or "".
         clock: Clock of the device now, MHz, where it can be read.
+        readings: What the device's sensors said before, in the middle of and after the block.
     """
 
     problem: str = ""
     clock: float | None = None
+    readings: tuple[Reading, ...] = ()
 
 
 class BlockWatch(Protocol):
@@ -98,6 +104,21 @@ class Tolerance:
     share: float = 0.05
 
 
+@dataclass(frozen=True)
+class Trains:
+    """When several launches are timed together, for all contestants of a measurement or for none.
+
+    Attributes:
+        launches: Launches of a train.
+        below_s: Time of a launch below which events would distort it, seconds.
+        host_s: The host's part of a launch above which a train cannot be queued ahead, seconds.
+    """
+
+    launches: int = 16
+    below_s: float = 20e-6
+    host_s: float = 10e-6
+
+
 #: More fields of a request, from contestant and number of launches.
 Options = Callable[[str, int], Mapping[str, object]]
 
@@ -110,11 +131,26 @@ class _Spent:
         wall: Wall time, seconds.
         cost: The part of it that the contestant must answer for, seconds.
         seconds: Reported launch times.
+        host: The host's part of a launch, seconds, where the contestant tells it.
     """
 
     wall: float
     cost: float
     seconds: list[float]
+    host: float | None = None
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """What a harness costs without its kernel, seconds.
+
+    Attributes:
+        block: A request.
+        launch: Each launch, or train of launches.
+    """
+
+    block: float = 0.0
+    launch: float = 0.0
 
 
 @dataclass
@@ -125,8 +161,9 @@ class _Contestant:
         name: Name in the samples.
         talk: The child.
         launches: Counted launches per block.
-        idle_block_s: Overhead of a request.
-        idle_launch_s: Overhead of a launch without its kernel.
+        idle: Overhead by launches of a train.
+        seconds: Time of a launch, from the warm-up.
+        host: The host's part of it, where it is known.
         gaps: Unreported time per launch, of each block.
         reported: Sum of the reported times of each block.
     """
@@ -134,8 +171,9 @@ class _Contestant:
     name: str
     talk: Conversation
     launches: int = 1
-    idle_block_s: float = 0.0
-    idle_launch_s: float = 0.0
+    idle: dict[int, _Idle] = field(default_factory=dict)
+    seconds: float = 0.0
+    host: float | None = None
     gaps: list[float] = field(default_factory=list)
     reported: list[float] = field(default_factory=list)
 
@@ -150,6 +188,18 @@ class _Contestant:
         return self.launches + self.lead
 
 
+def orders(contestants: Sequence[_T], pairs: int, seed: int) -> Iterator[list[_T]]:
+    """Random orders, each followed by its mirror image, so that positions balance."""
+    rng = random.Random(seed)  # noqa: S311 - an order, no secret
+    order = list(contestants)
+    for pair in range(pairs):
+        if pair % 2:
+            order.reverse()
+        else:
+            rng.shuffle(order)
+        yield list(order)
+
+
 class Interleaver:
     """Takes one interleaved measurement.
 
@@ -162,6 +212,7 @@ class Interleaver:
         watch: Looks at the device around each block.
         tolerance: Unexplained time that is let pass.
         on_cpu: Whether the kernels run on the CPU, so that CPU time tells what they took.
+        trains: When launches are timed together; None where the harness times one at a time.
         clock: Our clock, seconds.
     """
 
@@ -176,6 +227,7 @@ class Interleaver:
         watch: BlockWatch | None = None,
         tolerance: Tolerance | None = None,
         on_cpu: bool = False,
+        trains: Trains | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._contestants = [_Contestant(name, talk) for name, talk in conversations.items()]
@@ -187,6 +239,9 @@ class Interleaver:
         self._tolerance = tolerance or Tolerance()
         self._on_cpu = on_cpu
         self._clock = clock
+        # A train of hot launches could not be told from one launch whose answer is found again.
+        self._trains = trains if plan.l2 == "cold" else None
+        self._batch = 1
         self._dropped: list[str] = []
 
     def run(self) -> Samples:
@@ -203,9 +258,11 @@ class Interleaver:
             self._measure_overhead(contestant)
         for contestant in self._contestants:
             self._warm_up(contestant)
+        self._choose_method()
+        plan = self._plan
         blocks = tuple(
             self._undisturbed_block(contestant, pair)
-            for pair, order in enumerate(self._orders())
+            for pair, order in enumerate(orders(self._contestants, plan.pairs, plan.seed))
             for contestant in order
         )
         for contestant in self._contestants:
@@ -216,26 +273,19 @@ class Interleaver:
             blocks=blocks,
             dropped=tuple(self._dropped),
             process=self._process,
+            method=self._method(),
         )
-
-    def _orders(self) -> Iterator[list[_Contestant]]:
-        """Random orders, each followed by its mirror image, so that positions balance."""
-        rng = random.Random(self._plan.seed)  # noqa: S311 - an order, no secret
-        order = list(self._contestants)
-        for pair in range(self._plan.pairs):
-            if pair % 2:
-                order.reverse()
-            else:
-                rng.shuffle(order)
-            yield list(order)
 
     def _measure_overhead(self, contestant: _Contestant) -> None:
         """Wall time of requests without a kernel, before any kernel has run in the child."""
-        self._timed(contestant, "idle", 1)  # pages and buffers are touched for the first time
-        one = min(self._timed(contestant, "idle", 1).cost for _ in range(2))
-        many = self._timed(contestant, "idle", _IDLE_LAUNCHES).cost
-        contestant.idle_launch_s = max(0.0, (many - one) / (_IDLE_LAUNCHES - 1))
-        contestant.idle_block_s = max(0.0, one - contestant.idle_launch_s)
+        for batch in (1, *([self._trains.launches] if self._trains else [])):
+            self._batch = batch
+            self._timed(contestant, "idle", 1)  # pages and buffers are touched for the first time
+            one = min(self._timed(contestant, "idle", 1).cost for _ in range(2))
+            many = self._timed(contestant, "idle", _IDLE_LAUNCHES).cost
+            launch = max(0.0, (many - one) / (_IDLE_LAUNCHES - 1))
+            contestant.idle[batch] = _Idle(max(0.0, one - launch), launch)
+        self._batch = 1
 
     def _warm_up(self, contestant: _Contestant) -> None:
         """Launch for some time, then fit the number of launches to the wanted block."""
@@ -243,12 +293,40 @@ class Interleaver:
         done = 0
         for step in itertools.count():
             launches = min(1 << max(0, step - 1), self._plan.max_launches)
-            seconds = self._timed(contestant, "time", launches).seconds
+            spent = self._timed(contestant, "time", launches)
             done += launches
             if self._clock() >= until and done >= _FEWEST_WARMUPS:
-                wanted = math.ceil(self._plan.block_s / statistics.median(seconds))
-                contestant.launches = max(1, min(wanted, self._plan.max_launches))
+                self._fit(contestant, spent)
                 return
+
+    def _fit(self, contestant: _Contestant, spent: _Spent) -> None:
+        contestant.seconds, contestant.host = statistics.median(spent.seconds), spent.host
+        wanted = math.ceil(self._plan.block_s / (contestant.seconds * self._batch))
+        contestant.launches = max(1, min(wanted, self._plan.max_launches))
+
+    def _choose_method(self) -> None:
+        """Trains if any contestant is short, and all can be queued ahead of the device."""
+        if self._trains is None or self._is_host_slow():
+            return
+        if min(c.seconds for c in self._contestants) >= self._trains.below_s:
+            return
+        self._batch = self._trains.launches
+        for contestant in self._contestants:
+            self._fit(contestant, self._timed(contestant, "time", _LEAD_FROM))
+
+    def _is_host_slow(self) -> bool:
+        hosts = [c.host for c in self._contestants if c.host is not None]
+        return self._trains is not None and max(hosts, default=0.0) > self._trains.host_s
+
+    def _method(self) -> str:
+        """How launches were timed, in words; "" where there is only one way."""
+        if self._trains is None:
+            return ""
+        if self._batch > 1:
+            return f"{self._batch} launches between two events"
+        short = min(c.seconds for c in self._contestants) < self._trains.below_s
+        why = "; the host's part of a launch is too long for more" if short else ""
+        return f"one launch between two events{why}"
 
     def _undisturbed_block(self, contestant: _Contestant, pair: int) -> Block:
         """A block with nobody else on the device; disturbed ones are dropped and repeated."""
@@ -272,14 +350,16 @@ class Interleaver:
         verdicts: tuple[Verdict, Verdict],
     ) -> Block:
         seconds = spent.seconds
-        contestant.gaps.append((spent.cost - sum(seconds)) / len(seconds))
-        contestant.reported.append(sum(seconds))
+        reported = sum(seconds) * self._batch
+        contestant.gaps.append((spent.cost - reported) / len(seconds))
+        contestant.reported.append(reported)
         return Block(
             contestant=contestant.name,
             pair=pair,
             seconds=tuple(seconds[contestant.lead :]),
             host_seconds=spent.wall,
             clocks=tuple(v.clock for v in verdicts if v.clock is not None),
+            readings=verdicts[1].readings,
         )
 
     def _check_honesty(self, contestant: _Contestant) -> None:
@@ -290,7 +370,8 @@ class Interleaver:
             for other in self._contestants
             if other is not contestant and other.gaps
         ]
-        own = contestant.idle_launch_s + contestant.idle_block_s / launches
+        idle = contestant.idle[self._batch]
+        own = idle.launch + idle.block / launches
         allowed = self._tolerance.factor * max([own, *others])
         allowed += self._tolerance.per_launch_s + self._tolerance.per_block_s / launches
         unexplained = (statistics.median(contestant.gaps) - allowed) * launches
@@ -299,7 +380,7 @@ class Interleaver:
             raise self._blame(
                 contestant,
                 CandidateRefused(
-                    f"reports {reported * 1e3:.3f} ms for {launches} launches, but "
+                    f"reports {reported * 1e3:.3f} ms for {launches * self._batch} launches, but "
                     f"{unexplained * 1e3:.3f} ms more passed than its harness can need; "
                     "its timer cannot be believed"
                 ),
@@ -312,6 +393,7 @@ class Interleaver:
             "launches": launches,
             "l2": self._plan.l2,
             "regime": self._plan.regime,
+            **({"batch": self._batch} if self._trains else {}),
             **self._options(contestant.name, launches),
         }
         cpu_before = self._cpu(contestant)
@@ -320,13 +402,15 @@ class Interleaver:
             answer = contestant.talk.ask(request, self._deadline_s)
             wall = self._clock() - began
             cpu_after = self._cpu(contestant)
-            seconds = _times(answer, launches) if command == "time" else _nothing(answer)
+            seconds = (
+                answers.times(answer, launches) if command == "time" else answers.nothing(answer)
+            )
         except CandidateError as exc:
             raise self._blame(contestant, exc) from exc
         cost = wall
         if cpu_before is not None and cpu_after is not None:
             cost = min(wall, cpu_after - cpu_before)
-        return _Spent(wall, cost, seconds)
+        return _Spent(wall, cost, seconds, answers.host_part(answer))
 
     def _cpu(self, contestant: _Contestant) -> float | None:
         return contestant.talk.cpu_seconds() if self._on_cpu else None
@@ -337,26 +421,3 @@ class Interleaver:
         if contestant.name == LIBRARY:
             return EnvironmentMissing(f"the library reference failed: {exc}")
         return type(exc)(f"{contestant.name}: {exc}", log=exc.log)
-
-
-def _nothing(answer: Mapping[str, object]) -> list[float]:
-    """Check that an idle request was served."""
-    if answer.get("ok") is not True:
-        raise CandidateRefused(f"the harness refused: {answer.get('error', answer)}")
-    return []
-
-
-def _times(answer: Mapping[str, object], launches: int) -> list[float]:
-    """Launch times in seconds, if the answer is one that can be."""
-    _nothing(answer)
-    times = answer.get("ns")
-    if not isinstance(times, list) or len(times) != launches:
-        raise CandidateRefused(f"the harness gave no list of {launches} times: {str(times)[:200]}")
-    if not all(_is_time(value) for value in times):
-        raise CandidateRefused(f"the harness gave an impossible time: {str(times)[:200]}")
-    return [value * 1e-9 for value in times]
-
-
-def _is_time(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value > 0  # type: ignore[arg-type,operator]
