@@ -149,7 +149,11 @@ class Storage(Section):
     state_dir: OwnPath = ".croq_fsm"
     database: OwnPath = "croq.sqlite3"
     min_free_mb: Annotated[int, Field(ge=0)] = 256
+    wait_for_space_s: Annotated[float, Field(ge=0)] = 600.0
+    ballast_mb: Annotated[int, Field(ge=0)] = 64
+    log_mb: Annotated[int, Field(ge=0)] = 64
     cache_mb: Annotated[int, Field(ge=64)] = 4096
+    keep_rounds: Annotated[int, Field(ge=0)] = 0
     compaction_summary: OwnPath = ".claude/skills/fsm-engine/state/{dsl}/compaction-summary.md"
 
 
@@ -160,6 +164,20 @@ class Git(Section):
     author: Annotated[str, Field(pattern=r"^[^<>\n]+ <[^<>\s]+>$")] = (
         "croq_fsm <croq-fsm@localhost>"
     )
+
+
+class Sandbox(Section):
+    """How children with foreign code in them are confined."""
+
+    use: Literal["none", "limits", "no-network", "full"] = "full"
+    demand: Literal["none", "limits", "no-network", "full"] = "limits"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Sandbox:
+        order = ("none", "limits", "no-network", "full")
+        if order.index(self.use) < order.index(self.demand):
+            raise ValueError(f"demand ({self.demand}) is above what use ({self.use}) allows")
+        return self
 
 
 class Config(BaseSettings):
@@ -181,6 +199,7 @@ class Config(BaseSettings):
     profiling: Profiling = Profiling()
     c: COptions = COptions()
     croqtile: CroqtileOptions = CroqtileOptions()
+    sandbox: Sandbox = Sandbox()
     storage: Storage = Storage()
     git: Git = Git()
     ideators: dict[str, dict[str, Any]] = {}

@@ -19,7 +19,8 @@ from typing import Final
 
 import structlog
 
-from croq_fsm import inbox, machine
+from croq_fsm import inbox, machine, notify
+from croq_fsm.clock import SystemClock
 from croq_fsm.config import Config
 from croq_fsm.domain.records import Step
 from croq_fsm.domain.session import Session
@@ -27,19 +28,26 @@ from croq_fsm.domain.states import Outcome, State, Status
 from croq_fsm.engine import Engine, Observer
 from croq_fsm.errors import (
     CroqError,
+    DatabaseDamaged,
     DeviceWedged,
+    DiskFailed,
     DiskFull,
+    DiskReadOnly,
     Drained,
     EnvironmentMissing,
     PoisonSession,
+    StaleSession,
     UsageError,
 )
 from croq_fsm.gpu.lease import DeviceLease, lease_folder
 from croq_fsm.ideators import load
+from croq_fsm.ideators.contract import Ideator
 from croq_fsm.ports import Ports
 from croq_fsm.root import Root, RootLock
-from croq_fsm.signals import draining
-from croq_fsm.storage import migrate
+from croq_fsm.service import Service, WatchedChildren, service_of
+from croq_fsm.signals import Wanted, handled
+from croq_fsm.storage import disk, expected, migrate
+from croq_fsm.storage.disk import Ballast
 from croq_fsm.storage.effects import Effects
 from croq_fsm.storage.engine import mark_used, sqlite_is_safe, writer
 from croq_fsm.storage.git import Git
@@ -47,6 +55,7 @@ from croq_fsm.storage.history import SessionHistory
 from croq_fsm.storage.journal import ChildTable
 from croq_fsm.storage.layout import Layout
 from croq_fsm.storage.repository import Repository
+from croq_fsm.storage.setting_aside import SET_ASIDE
 from croq_fsm.toolchain.registry import open_workbench
 from croq_fsm.toolchain.runner import LocalRunner, kill_survivors
 from croq_fsm.toolchain.workbench import Workbench
@@ -56,6 +65,22 @@ _log = structlog.get_logger(__name__)
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _INBOX_LOOK_S: Final = 0.5
+_SPACE_LOOK_S: Final = 5.0
+_MIB: Final = 1 << 20
+
+#: Ends after which nobody waits for what was promised: it may be what brought the daemon down.
+_CLOSED: Final = frozenset({Outcome.POISONED.name, SET_ASIDE})
+
+#: Errors that concern the machine or the whole root; any other one ends its session's turn only.
+_ENDS_ALL: Final = (
+    DatabaseDamaged,
+    DeviceWedged,
+    DiskFailed,
+    DiskFull,
+    DiskReadOnly,
+    Drained,
+    StaleSession,
+)
 
 #: Exit code of a session that failed, by the outcome that led there.
 _FAILED_CODES: Final = {
@@ -66,14 +91,6 @@ _FAILED_CODES: Final = {
     Outcome.UNAVAILABLE: EnvironmentMissing.exit_code,
     Outcome.ENVIRONMENT_BROKEN: EnvironmentMissing.exit_code,
 }
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        """UTC seconds since the epoch."""
-        return time.time()
 
 
 @dataclass
@@ -99,6 +116,7 @@ class Daemon:
         git: Commits.
         run_id: Identity of this start.
         stop: Set when the daemon shall drain.
+        service: What the outside sees.
     """
 
     root: Root
@@ -108,6 +126,7 @@ class Daemon:
     git: Git
     run_id: str
     stop: threading.Event
+    service: Service
     clock: SystemClock = field(default_factory=SystemClock)
     wishes: Wishes = field(default_factory=Wishes)
 
@@ -122,14 +141,16 @@ class Daemon:
             config = Config.model_validate(reader.config(session.id))
         self.wishes.stop = None
         workbench = self.workbench(session.task.dsl, config)
-        ideators = tuple(
-            load.load(name, config.ideators.get(name, {})) for name in session.task.model.split(",")
-        )
+        names = session.task.model.split(",")
+        loaded: list[Ideator] = []
 
         def ports_of(current: Session) -> Ports:
+            if not loaded:
+                # Here, so that an ideator that brings us down counts against its session.
+                loaded.extend(load.load(name, config.ideators.get(name, {})) for name in names)
             return Ports(
                 workbench=workbench,
-                ideators=ideators,
+                ideators=tuple(loaded),
                 history=SessionHistory(self.repository, current.id),
                 control=self.wishes,
                 clock=self.clock,
@@ -140,23 +161,49 @@ class Daemon:
         engine = Engine(
             repository=self.repository,
             ports_of=ports_of,
-            effects=Effects(
-                root=self.root.path,
-                repository=self.repository,
-                cached=workbench.read,
-                git=self.git,
-                now=self.clock.now,
-                summary=config.storage.compaction_summary,
-            ),
+            effects=self.effects(config, workbench.read),
             handlers=dict(HANDLERS),
             run_id=self.run_id,
             stop=self.stop,
             between=self._between,
-            observe=observe,
+            observe=self._observed(observe),
+            disturbed=self._disturbed,
         )
         with self.lease(workbench):
             _check_device(session, workbench)
             return engine.run(session.id)
+
+    def effects(self, config: Config, cached: Callable[[str], bytes]) -> Effects:
+        """Performer of the promises of a session with this configuration."""
+        return Effects(
+            root=self.root.path,
+            repository=self.repository,
+            cached=cached,
+            git=self.git,
+            now=self.clock.now,
+            summary=config.storage.compaction_summary,
+        )
+
+    def _observed(self, observe: Observer) -> Observer:
+        def seen(before: Session, step: Step, after: Session) -> None:
+            self.service.tell(
+                f"session {after.id}: {after.state} of round {after.work.round or after.round}, "
+                f"step {after.seq}"
+            )
+            observe(before, step, after)
+
+        return seen
+
+    def _disturbed(self) -> str | None:
+        """Why what was just measured or compiled says nothing about the candidate.
+
+        Raises:
+            DiskFull: The disk is full; what failed for want of space did not fail on merit.
+        """
+        if disk.is_exhausted(self.root.state):
+            raise DiskFull(self._space_text(0))
+        seconds = self.service.still.stood_still_s()
+        return f"this process did not run for {seconds:.0f} s" if seconds else None
 
     @contextmanager
     def lease(self, workbench: Workbench) -> Iterator[None]:
@@ -171,7 +218,17 @@ class Daemon:
             yield
 
     def _between(self, session: Session) -> None:
-        """Take messages and look at the disk; runs between steps, on the main thread."""
+        """Take messages and look around; runs between steps, on the main thread."""
+        self.service.rest()
+        self._take_messages(session)
+        ahead = self.clock.jumped()
+        if ahead is not None:
+            _log.warning("the wall clock was set; time is counted on from the start", ahead_s=ahead)
+        self._await_space()
+        migrate.daily_backup(self.root.database, self.clock.now())
+        self.service.still.begin()
+
+    def _take_messages(self, session: Session) -> None:
         for message in inbox.take(self.root, self.repository, self.clock.now()):
             if message["session_id"] not in (None, session.id):
                 continue
@@ -183,16 +240,34 @@ class Daemon:
                 with self.repository.read() as reader:
                     current = reader.session(session.id)
                 self.repository.set_status(current, Status.PAUSED)
-        self._check_space()
 
-    def _check_space(self) -> None:
-        free_mb = shutil.disk_usage(self.root.state).free >> 20
-        if free_mb < self.config.storage.min_free_mb:
-            raise DiskFull(
-                f"only {free_mb} MiB are free on the disk of {self.root.state} "
-                f"(storage.min_free_mb = {self.config.storage.min_free_mb}); free some space and "
-                "run 'croq-fsm resume'"
-            )
+    def _await_space(self) -> None:
+        """Wait for space for a while; a night need not end because a log was rotated late.
+
+        Raises:
+            DiskFull: There is still none.
+        """
+        until = time.monotonic() + self.config.storage.wait_for_space_s
+        while (free_mb := self._free_mb()) < self.config.storage.min_free_mb:
+            if time.monotonic() >= until:
+                raise DiskFull(self._space_text(free_mb))
+            if self.service.told != (waiting := f"waiting for space: {free_mb} MiB are free"):
+                _log.warning("waiting for space on the disk", free_mb=free_mb)
+                self.service.tell(waiting)
+            self.service.rest()
+            if self.stop.wait(_SPACE_LOOK_S):
+                return
+            _inbox_stop(self.root, self.stop)
+
+    def _free_mb(self) -> int:
+        return shutil.disk_usage(self.root.state).free // _MIB
+
+    def _space_text(self, free_mb: int) -> str:
+        return (
+            f"only {free_mb} MiB are free on the disk of {self.root.state} "
+            f"(storage.min_free_mb = {self.config.storage.min_free_mb}); free some space and "
+            "run 'croq-fsm resume'"
+        )
 
 
 def _check_device(session: Session, workbench: Workbench) -> None:
@@ -217,43 +292,57 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
         CroqError: Lock held, foreign or damaged database, no git repository, …
     """
     machine.validate()
+    notifier = notify.from_environment()
     root.prepare()
-    run_id, stop = uuid.uuid4().hex, threading.Event()
+    run_id, stop, clock, wanted = uuid.uuid4().hex, threading.Event(), SystemClock(), Wanted()
+    service = service_of(root.log, config, notifier, wanted)
+    ballast = Ballast(root.state / "ballast", config.storage.ballast_mb * _MIB)
     with ExitStack() as stack:
         lock = RootLock(root, run_id)
         stack.callback(lock.release)
+        stack.callback(notifier.stopping)
+        stack.enter_context(handled(stop, wanted))
         # Before the first child runs: what stopped a former daemon must not stop this one.
         inbox.discard_commands(root)
         engine = writer(root.database)
         stack.callback(engine.dispose)
         migrate.upgrade(engine, root.database)
         mark_used(root.database)
-        migrate.daily_backup(root.database, SystemClock().now())
+        migrate.daily_backup(root.database, clock.now())
         repository = Repository(engine, root.database)
-        daemon = _compose(root, config, repository, run_id, stop)
+        daemon = _compose(root, config, repository, (run_id, stop, clock, service))
         daemon.git.check()
         _recover(daemon)
-        stack.enter_context(draining(stop))
+        ballast.take(config.storage.min_free_mb * _MIB)
+        stack.enter_context(service.still.watched())
+        notifier.ready("recovered; working")
         ending = "clean"
         try:
             yield daemon
         except BaseException as exc:
-            ending = f"{type(exc).__name__}: {exc}"
+            meant = disk.meaning(exc)
+            if isinstance(exc, DiskFull) or isinstance(meant, DiskFull):
+                ballast.drop()
+            ending = f"{type(meant or exc).__name__}: {meant or exc}"
             raise
         finally:
+            notifier.stopping()
             _say_goodbye(daemon, ending)
 
 
 def _compose(
-    root: Root, config: Config, repository: Repository, run_id: str, stop: threading.Event
+    root: Root,
+    config: Config,
+    repository: Repository,
+    parts: tuple[str, threading.Event, SystemClock, Service],
 ) -> Daemon:
-    clock = SystemClock()
+    run_id, stop, clock, service = parts
     runner = LocalRunner(
         run_id=run_id,
-        journal=ChildTable(repository, run_id, clock.now),
+        journal=WatchedChildren(ChildTable(repository, run_id, clock.now), service.heart),
         stop=stop,
         deadlines=config.deadlines,
-        tick=_inbox_watch(root, stop),
+        tick=_inbox_watch(root, stop, service),
     )
     git = Git(root.path, runner, config.git.author, config.deadlines.git_s)
     repository.start_run(
@@ -267,24 +356,30 @@ def _compose(
     )
     if not sqlite_is_safe():
         _log.info("this SQLite can corrupt a WAL database with two writers; one is allowed here")
-    return Daemon(root, config, repository, runner, git, run_id, stop, clock)
+    return Daemon(root, config, repository, runner, git, run_id, stop, service, clock)
 
 
-def _inbox_watch(root: Root, stop: threading.Event) -> Callable[[], None]:
+def _inbox_watch(root: Root, stop: threading.Event, service: Service) -> Callable[[], None]:
     """A stop at once must not wait for the running child; looks twice a second at most."""
     last = 0.0
 
     def tick() -> None:
         nonlocal last
+        service.tick()
         if time.monotonic() - last < _INBOX_LOOK_S:
             return
         last = time.monotonic()
-        for path in root.inbox.glob("*.json"):
-            with suppress(OSError):  # it may be taken meanwhile
-                if '"stop-now"' in path.read_text(encoding="utf-8", errors="replace"):
-                    stop.set()
+        _inbox_stop(root, stop)
 
     return tick
+
+
+def _inbox_stop(root: Root, stop: threading.Event) -> None:
+    """Set ``stop`` if a message asks for an end at once."""
+    for path in root.inbox.glob("*.json"):
+        with suppress(OSError):  # it may be taken meanwhile
+            if '"stop-now"' in path.read_text(encoding="utf-8", errors="replace"):
+                stop.set()
 
 
 def _recover(daemon: Daemon) -> None:
@@ -292,7 +387,7 @@ def _recover(daemon: Daemon) -> None:
     with daemon.repository.read() as reader:
         former = reader.open_runs(except_for=daemon.run_id)
     for run in former:
-        killed = kill_survivors(run)
+        killed = kill_survivors(run, tick=lambda: daemon.service.heart.notifier.extend(30.0))
         if killed:
             _log.warning("survivors of a former daemon were ended", run_id=run, pids=killed)
     now = int(daemon.clock.now() * 1e6)
@@ -301,12 +396,30 @@ def _recover(daemon: Daemon) -> None:
         _log.warning("a stale index.lock was removed", root=str(daemon.root.path))
     for leftover in daemon.root.leftovers():
         shutil.rmtree(leftover, ignore_errors=True)
+    _keep_promises(daemon)
+
+
+def _keep_promises(daemon: Daemon) -> None:
+    """Files and commits of sessions that have ended; the others keep theirs when taken up."""
+    with daemon.repository.read() as reader:
+        promised = dict.fromkeys(intent.session_id for intent in reader.open_intents())
+        ended = [s for s in map(reader.session, promised) if s.state.is_final]
+        lasts = {s.id: reader.transitions(s.id, limit=1)[0]["outcome"] for s in ended}
+        configs = {s.id: Config.model_validate(reader.config(s.id)) for s in ended}
+    for session in ended:
+        if lasts[session.id] not in _CLOSED:
+            cached = expected.cache_reader(daemon.root.cache)
+            try:
+                daemon.effects(configs[session.id], cached).perform_open(session.id)
+            except (UsageError, EnvironmentMissing) as exc:
+                _log.warning("promised files stay unwritten", session=session.id, why=str(exc))
 
 
 def _say_goodbye(daemon: Daemon, ending: str) -> None:
+    """The end of this run; on a full disk the ballast has just made room for it."""
     try:
         daemon.repository.end_run(daemon.run_id, int(daemon.clock.now() * 1e6), ending)
-    except CroqError as exc:
+    except (CroqError, OSError) as exc:
         _log.warning("the end could not be recorded", why=str(exc))
 
 
@@ -318,6 +431,11 @@ def exit_code(daemon: Daemon, session: Session) -> int:
         last = reader.transitions(session.id, limit=1)
     codes = {outcome.name: code for outcome, code in _FAILED_CODES.items()}
     return codes.get(last[0]["outcome"], 1) if last else 1
+
+
+def goes_on(exc: CroqError) -> bool:
+    """Whether the queue goes on after a session that could not be worked on for this reason."""
+    return not isinstance(exc, _ENDS_ALL)
 
 
 def run_queue(daemon: Daemon, session_ids: list[str], observe: Callable[..., None]) -> int:

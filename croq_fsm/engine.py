@@ -7,26 +7,32 @@ again, a bounded number of times.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from croq_fsm import FSM_VERSION, faults
+from croq_fsm.config import Config
 from croq_fsm.domain.records import Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Outcome, State, Status
 from croq_fsm.errors import (
+    CroqError,
     DatabaseDamaged,
     DeviceWedged,
+    DiskFailed,
     DiskFull,
+    DiskReadOnly,
     Drained,
     ForeignSchema,
     StaleSession,
 )
 from croq_fsm.machine import SessionMachine
 from croq_fsm.ports import Ports
+from croq_fsm.storage import disk
 from croq_fsm.storage.effects import Effects
 from croq_fsm.storage.repository import Repository
 
@@ -36,7 +42,18 @@ Handler = Callable[[Session, Ports], Step]
 Observer = Callable[[Session, Step, Session], None]
 
 #: Errors that no repetition mends; they end the daemon with their exit code.
-_FATAL = (DatabaseDamaged, DeviceWedged, DiskFull, Drained, ForeignSchema, StaleSession)
+_FATAL = (
+    DatabaseDamaged,
+    DeviceWedged,
+    DiskFailed,
+    DiskFull,
+    DiskReadOnly,
+    Drained,
+    ForeignSchema,
+    StaleSession,
+)
+#: How often a step is repeated because it was disturbed, before it is taken as it is.
+_REPEATS = 3
 
 
 @dataclass
@@ -52,6 +69,8 @@ class Engine:
         stop: Set when the daemon shall drain.
         between: Called before each step: messages, watchdog, free space.
         observe: Called after each committed transition.
+        disturbed: Asked after each step's work: why it is worthless, or None. It may raise.
+        repeated: How often steps were repeated for that.
     """
 
     repository: Repository
@@ -62,6 +81,8 @@ class Engine:
     stop: threading.Event
     between: Callable[[Session], None] = lambda _session: None
     observe: Observer = lambda _before, _step, _after: None
+    disturbed: Callable[[], str | None] = lambda: None
+    repeated: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def run(self, session_id: str) -> Session:
         """Work until the session ends, is paused, or the daemon drains.
@@ -70,8 +91,10 @@ class Engine:
             CroqError: A fatal error of the environment, with its exit code.
         """
         session = self._load(session_id)
-        self.effects.perform_open(session_id)
-        ports = self.ports_of(session)
+        if session.state.is_final:
+            self.effects.perform_open(session_id)
+            return session
+        session, ports = self._take_up(session)
         while not session.state.is_final and session.status is Status.ACTIVE:
             self.between(session)
             session = self._load(session_id)
@@ -86,6 +109,25 @@ class Engine:
             session = after
         return session
 
+    def _take_up(self, session: Session) -> tuple[Session, Ports]:
+        """Keep what was promised, and make the ports.
+
+        A crash in here counts as one of the step in hand: a promise that kills the daemon must
+        not do so for ever. Once there were too many, the step parks the session, unperformed.
+        """
+        began = session.begins
+        session = self.repository.begin_step(session)
+        faults.point("take_up")
+        if began < self._limit(session):
+            self.effects.perform_open(session.id)
+        ports = self.ports_of(session)
+        return self.repository.forget_begins(session, to=began), ports
+
+    def _limit(self, session: Session) -> int:
+        with self.repository.read() as reader:
+            config = Config.model_validate(reader.config(session.id))
+        return config.limits.resumes_per_step
+
     def _load(self, session_id: str) -> Session:
         with self.repository.read() as reader:
             session = reader.session(session_id)
@@ -98,8 +140,12 @@ class Engine:
 
     def _wait(self, session: Session, ports: Ports) -> None:
         """Sit a back-off out; ends at once when the daemon drains."""
-        until = session.work.not_before
-        while until is not None and ports.clock.now() < until:
+        if session.work.not_before is None:
+            return
+        # A clock that was set back since the wait began must not make it longer.
+        longest = ports.clock.now() + ports.config.contention.wait_s
+        until = min(session.work.not_before, longest)
+        while ports.clock.now() < until:
             self.between(session)
             if self.stop.wait(min(1.0, max(0.0, until - ports.clock.now()))):
                 return
@@ -107,7 +153,8 @@ class Engine:
     def _step(self, session: Session, ports: Ports) -> Session:
         limit = ports.config.limits.resumes_per_step
         if session.begins >= limit:
-            return self._fire(session, ports, _poisoned(session))
+            # What was promised may be the very thing that kills us.
+            return self._fire(session, ports, _poisoned(session), perform=False)
         session = self.repository.begin_step(session)
         with structlog.contextvars.bound_contextvars(
             session=session.id, seq=session.seq, state=str(session.state), round=session.work.round
@@ -116,17 +163,38 @@ class Engine:
                 faults.point(f"handler_{session.state}")
                 step = self.handlers[session.state](session, ports)
                 faults.point(f"handled_{session.state}")
-            except _FATAL as exc:
-                if isinstance(exc, Drained):
-                    # An orderly stop is no failed try.
-                    self.repository.forget_begins(session)
+                why = self._worthless(session)
+            except _FATAL:
+                self._not_begun(session)
                 raise
-            except Exception:  # noqa: BLE001 - a bug in a handler must not end the night
+            except Exception as exc:
+                meant = disk.meaning(exc)
+                if meant is not None:
+                    self._not_begun(session)
+                    raise meant from exc
+                # A bug in a handler must not end the night.
                 _log.exception("step failed", begins=session.begins, limit=limit)
                 return session
+            if why is not None:
+                _log.warning("step is repeated", why=why)
+                return self.repository.forget_begins(session, to=session.begins - 1)
             return self._fire(session, ports, step)
 
-    def _fire(self, session: Session, ports: Ports, step: Step) -> Session:
+    def _worthless(self, session: Session) -> str | None:
+        """Why the work of this step says nothing; a few times at most, for it may be wrong."""
+        why = self.disturbed()
+        if why is None:
+            return None
+        key = (session.id, session.seq)
+        self.repeated[key] = self.repeated.get(key, 0) + 1
+        return why if self.repeated[key] <= _REPEATS else None
+
+    def _not_begun(self, session: Session) -> None:
+        """An orderly end is no failed try; on a dead disk that cannot be written down."""
+        with contextlib.suppress(CroqError):
+            self.repository.forget_begins(session, to=session.begins - 1)
+
+    def _fire(self, session: Session, ports: Ports, step: Step, *, perform: bool = True) -> Session:
         committed: list[Session] = []
 
         def commit(source: State, outcome: Outcome, target: State) -> None:
@@ -146,7 +214,8 @@ class Engine:
             target=str(after.state),
             **{k: v for k, v in step.detail.items() if isinstance(v, str | int | float)},
         )
-        self.effects.perform_open(session.id)
+        if perform:
+            self.effects.perform_open(session.id)
         self.observe(session, step, after)
         return after
 

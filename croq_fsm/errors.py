@@ -5,10 +5,12 @@
     CroqError
     ├── UsageError            2  bad input or configuration
     ├── EnvironmentMissing    2  a tool, a device or a permission is absent
+    │   └── DiskReadOnly      2  the state lies on a file system that takes no writes
     ├── LockHeld              3  another daemon owns this root or device
     ├── ForeignSchema         4  database newer than this program, or not ours
     ├── DatabaseDamaged       5
     ├── DiskFull              6
+    ├── DiskFailed            1  the disk answered with an error; what is on it is the truth
     ├── DeviceWedged          7
     ├── PoisonSession         8
     ├── SandboxTooWeak        9
@@ -64,6 +66,18 @@ class DiskFull(CroqError):
     """No space is left where the state lives."""
 
     exit_code = 6
+
+
+class DiskReadOnly(EnvironmentMissing):
+    """The state lies on a file system that takes no writes (any more)."""
+
+
+class DiskFailed(CroqError):
+    """The disk answered with an I/O error.
+
+    A failed fsync is final: the kernel may have dropped the data, and a second try may claim
+    success. The daemon ends, and the next start goes on from what the disk holds.
+    """
 
 
 class DeviceWedged(CroqError):

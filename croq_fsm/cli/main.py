@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from croq_fsm.cli.place import crash_log, remember
-from croq_fsm.errors import CroqError, DiskFull
+from croq_fsm.errors import CroqError
 
 #: Modules that register commands, in the order in which the help shows them.
 _MODULES: Final = (
@@ -28,6 +27,7 @@ _MODULES: Final = (
     "validate",
     "rebuild",
     "clean",
+    "restore",
     "transfer",
     "tool",
 )
@@ -100,11 +100,14 @@ def _complain(text: str) -> None:
 
 
 def _unexpected(exc: Exception) -> int:
-    """A full disk is the environment; anything else is a bug, and its traceback is kept."""
-    if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        _complain(f"no space left: {exc}; free some and run 'croq-fsm resume'")
-        return DiskFull.exit_code
+    """A failing disk is the environment; anything else is a bug, and its traceback is kept."""
     from croq_fsm import log
+    from croq_fsm.storage import disk
+
+    meant = disk.meaning(exc)
+    if meant is not None:
+        _complain(str(meant))
+        return meant.exit_code
 
     path = crash_log()
     if path is None:

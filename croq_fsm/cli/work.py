@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from croq_fsm.cli import detach
 from croq_fsm.cli.progress import Progress, shown
-from croq_fsm.daemon import Daemon, run_queue
+from croq_fsm.daemon import Daemon, goes_on, run_queue
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Status
+from croq_fsm.errors import CroqError
 from croq_fsm.report import summary
 
 if TYPE_CHECKING:
@@ -46,10 +47,17 @@ def work_on(daemon: Daemon, turns: list[Turn], *, until: float | None, as_log: b
     detach.announce([turn.session_id for turn in turns])
     code, done = 0, 0
     with shown(as_log=as_log) as progress:
-        for done, turn in enumerate(turns, 1):  # noqa: B007 - counted for the farewell
+        for done, turn in enumerate(turns, 1):
             session = _ready(daemon, turn, until)
             progress.begins(session, _best(daemon, session))
-            code = code or run_queue(daemon, [session.id], progress.observe)
+            try:
+                code = code or run_queue(daemon, [session.id], progress.observe)
+            except CroqError as exc:
+                if done == len(turns) or not goes_on(exc):
+                    raise
+                # It stays as it is; the others have their night all the same.
+                progress.say(f"session {session.id} cannot be worked on: {exc}")
+                code = code or exc.exit_code
             session = _load(daemon, session.id)
             _conclude(daemon, session, progress)
             if _is_over(daemon, session, until):

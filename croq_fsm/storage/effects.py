@@ -15,7 +15,8 @@ import structlog
 
 from croq_fsm import faults
 from croq_fsm.domain.source import sha256
-from croq_fsm.storage import files, rebuild
+from croq_fsm.errors import DiskReadOnly, EnvironmentMissing
+from croq_fsm.storage import disk, files, rebuild
 from croq_fsm.storage.git import Git, GitPostponed
 from croq_fsm.storage.layout import Layout
 from croq_fsm.storage.reading import OpenIntent
@@ -53,9 +54,14 @@ class Effects:
             faults.point("before_effect")
             try:
                 result = self._perform(intent)
-            except GitPostponed as exc:
-                _log.warning("commit postponed", reason=str(exc))
+            except DiskReadOnly:
+                raise
+            except (GitPostponed, EnvironmentMissing) as exc:
+                # The record is whole without it; the next step or start tries it again.
+                _log.warning("effect postponed", kind=intent.kind, reason=str(exc))
                 continue
+            except OSError as exc:
+                raise disk.meaning(exc) or exc from exc
             faults.point("before_done")
             self.repository.close_intent(intent, int(self.now() * 1e6), result)
             done += 1

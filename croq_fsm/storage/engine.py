@@ -13,7 +13,15 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import StaticPool
 
-from croq_fsm.errors import DatabaseDamaged, DiskFull, ForeignSchema, UsageError
+from croq_fsm.errors import (
+    CroqError,
+    DatabaseDamaged,
+    DiskFull,
+    DiskReadOnly,
+    ForeignSchema,
+    UsageError,
+)
+from croq_fsm.storage import disk
 from croq_fsm.storage.schema import APPLICATION_ID
 
 _BUSY_TIMEOUT_S: Final = 30.0
@@ -89,14 +97,26 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except (OperationalError, DatabaseError) as exc:
-        name = getattr(exc.orig, "sqlite_errorname", "")
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            raise DatabaseDamaged(_damaged_text(path, str(exc.orig))) from exc
-        if name.startswith("SQLITE_FULL"):
-            raise DiskFull(
-                f"no space left for {path}; free some and run 'croq-fsm resume'"
-            ) from exc
-        raise
+        meant = _meaning(path, getattr(exc.orig, "sqlite_errorname", ""), str(exc.orig))
+        if meant is None:
+            raise
+        raise meant from exc
+
+
+def _meaning(path: Path, name: str, text_: str) -> CroqError | None:
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DatabaseDamaged(_damaged_text(path, text_))
+    # Where SQLite cannot even make its files for want of space, it says something else.
+    unable = name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
+    if name.startswith("SQLITE_FULL") or (unable and disk.is_exhausted(path.parent)):
+        return DiskFull(f"no space left for {path}; free some and run 'croq-fsm resume'")
+    if name.startswith("SQLITE_READONLY"):
+        return DiskReadOnly(
+            f"{path} cannot be written ({text_}); make its file system and folder writable and "
+            "run 'croq-fsm resume'"
+        )
+    # Never tried again: after a failed fsync a second one may succeed with the data gone.
+    return disk.failed(f"{text_} ({name}) at {path}") if unable else None
 
 
 def sqlite_is_safe(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:

@@ -22,6 +22,14 @@ from croq_fsm.toolchain.process import Command, Completed, Runner
 TRAILER: Final = "Croq-Attempt"
 _SEARCH_DEPTH: Final = 500
 _STALE_S: Final = 300.0
+#: File or folder in the repository's folder → what the user is in the middle of.
+_MIDDLES: Final = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+}
 _OPTIONS: Final = (
     "-c", "core.hooksPath=/dev/null",
     "-c", "commit.gpgsign=false",
@@ -76,7 +84,10 @@ class Git:
         """
         known = self.find(trailer)
         if known:
+            # It may be from just before a power cut that did not come.
+            self._sync()
             return known
+        self._refuse_middle()
         present = [p for p in paths if (self.root / p).is_file()]
         listed = "\0".join(present).encode()
         pathspec = ("--pathspec-from-file=-", "--pathspec-file-nul")
@@ -120,9 +131,28 @@ class Git:
         pairs = (line.partition(" ") for line in done.stdout.splitlines())
         return {trailer.strip(): commit for commit, _, trailer in pairs}
 
+    def _refuse_middle(self) -> None:
+        """Before anything is staged: what is staged now would ride along with the user's merge.
+
+        Raises:
+            GitPostponed: The user is in the middle of something.
+        """
+        for name, what in _MIDDLES.items():
+            if (self._folder / name).exists():
+                raise GitPostponed(f"git commit has to wait: {what} is under way in {self.root}")
+
+    @property
+    def _folder(self) -> Path:
+        """The repository's own folder; that of a further worktree lies elsewhere."""
+        dot = self.root / ".git"
+        if not dot.is_file():
+            return dot
+        named = dot.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        return (self.root / named).resolve()
+
     def remove_stale_lock(self) -> bool:
         """Remove an index lock that no living git process can own; True when one was removed."""
-        lock = self.root / ".git" / "index.lock"
+        lock = self._folder / "index.lock"
         try:
             age = time.time() - lock.stat().st_mtime
         except FileNotFoundError:
@@ -143,7 +173,7 @@ class Git:
 
     def _sync(self) -> None:
         """Make objects and refs durable before anybody says "done"."""
-        descriptor = os.open(self.root / ".git", os.O_RDONLY)
+        descriptor = os.open(self._folder, os.O_RDONLY)
         try:
             if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
                 raise OSError(ctypes.get_errno(), "syncfs failed")

@@ -154,10 +154,11 @@ class Repository:
             self._touch(connection, session, status=status.name)
             return Reader(connection).session(session.id)
 
-    def forget_begins(self, session: Session) -> None:
-        """Give a session another chance at the place where it was parked or interrupted."""
+    def forget_begins(self, session: Session, *, to: int = 0) -> Session:
+        """Count fewer begins of the step in hand: an interruption was no failed try."""
         with self._write() as connection:
-            self._touch(connection, session, begins=0)
+            self._touch(connection, session, begins=to)
+            return Reader(connection).session(session.id)
 
     def revise(self, session: Session, task: Task, reopen_at: State | None, at: int) -> Session:
         """Give a session new limits and, when it had ended, put it back to work.
