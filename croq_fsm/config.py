@@ -64,13 +64,14 @@ class Measure(Section):
     min_effect: Fraction = 0.005
     screen_pairs: Annotated[int, Field(ge=3)] = 5
     pairs: Annotated[int, Field(ge=5)] = 12
-    max_pairs: Annotated[int, Field(ge=5)] = 36
+    max_pairs: Annotated[int, Field(ge=5)] = 300
     confirm_pairs: Annotated[int, Field(ge=5)] = 18
     pairs_per_process: Annotated[int, Field(ge=2)] = 3
     block_s: Seconds = 0.05
     max_launches: Annotated[int, Field(ge=1)] = 50
     warmup_s: Seconds = 0.05
     verify_seeds: Annotated[int, Field(ge=1)] = 3
+    library_error_factor: Annotated[float, Field(ge=1)] = 4.0
     screen_margin: Fraction = 0.05
     hidden_shapes: Annotated[int, Field(ge=0, le=8)] = 2
     policy: Literal["statistical", "greedy"] = "statistical"

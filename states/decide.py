@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from croq_fsm.domain.decision import Ruling, rule
+from croq_fsm.domain.decision import Ruling
 from croq_fsm.domain.measurement import Estimate, Samples, merge
 from croq_fsm.domain.records import Facts, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Verdict, Work
 from croq_fsm.measure import stats
+from croq_fsm.measure.judging import judge
 from croq_fsm.ports import Ports
 
 
@@ -18,15 +19,13 @@ def run(session: Session, ports: Ports) -> Step:
     stored = ports.history.measurements(work.samples)
     phase = [m.samples for m in stored if m.kind == work.phase and m.samples is not None]
     merged = merge(phase)
-    estimate = stats.estimate(merged, "best", "candidate", seed=session.seed)
-    fresh = stats.twin_noise(merged)
-    noise = (session.noise or 0.0) if fresh is None else fresh
-    used = ports.config.measure.decision_policy(noise)
-    ruling = rule(work.phase, estimate, used)
+    policy = ports.config.measure.decision_policy
+    judged = judge(work.phase, merged, policy, session.noise or 0.0, session.seed)
+    ruling, estimate, fresh = judged.ruling, judged.estimate, judged.fresh
     detail = {
         "phase": work.phase,
         "estimate": estimate.model_dump(),
-        "noise": used.noise,
+        "noise": judged.noise,
         "reason": ruling.reason,
         "ruling": ruling.kind,
     }

@@ -54,13 +54,19 @@ def _measure(session: Session, ports: Ports) -> Step:
         records = (Measured(session.work.round, "verify", verification=checks),)
         if not checks.passed:
             return _wrong(session, ports, checks, records)
-    if session.work.phase == "confirm":
+    if session.work.phase == "confirm" and not _confirms_again(session, ports):
         for task in _hidden(session, ports):
             checks = ports.workbench.verify(build, task, _seeds(session, ports)[:1])
             records = (*records, Measured(session.work.round, "verify", verification=checks))
             if not checks.passed:
                 return _wrong(session, ports, _named(checks, task), records)
     return _timed(session, build, _time(session, ports, build), records)
+
+
+def _confirms_again(session: Session, ports: Ports) -> bool:
+    """Whether this is more of a confirmation that has begun; the build is the same."""
+    stored = ports.history.measurements(session.work.samples)
+    return any(m.kind == "confirm" for m in stored)
 
 
 def _hidden(session: Session, ports: Ports) -> list[Task]:

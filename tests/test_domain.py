@@ -128,8 +128,13 @@ def _estimate(ratio: float, half: float, pairs: int = 12) -> Estimate:
         ("pairs", _estimate(1.00, 0.003), "decided", Decision.DISCARD),
         ("pairs", _estimate(1.006, 0.01), "more", None),
         ("pairs", _estimate(1.006, 0.01, 36), "decided", Decision.DISCARD),
+        ("pairs", _estimate(0.99, 0.012), "decided", Decision.DISCARD),
+        ("pairs", _estimate(1.002, 0.006), "decided", Decision.DISCARD),
         ("confirm", _estimate(1.03, 0.01), "decided", Decision.KEEP),
-        ("confirm", _estimate(1.001, 0.01), "decided", Decision.DISCARD),
+        ("confirm", _estimate(1.001, 0.003), "decided", Decision.DISCARD),
+        ("confirm", _estimate(1.008, 0.01), "more", None),
+        ("confirm", _estimate(1.008, 0.01, 36), "decided", Decision.DISCARD),
+        ("confirm", _estimate(0.98, 0.03), "decided", Decision.DISCARD),
     ],
 )
 def test_decide_is_a_function_of_the_evidence(
@@ -143,7 +148,26 @@ def test_decide_is_a_function_of_the_evidence(
 def test_a_gain_below_the_noise_floor_is_not_confirmed() -> None:
     """A ratio inside the noise of the device is no gain however tight its interval."""
     noisy = Policy(0.005, 0.05, 0.02, 12, 36, 12)
-    assert decision.rule("confirm", _estimate(1.01, 0.002), noisy).decision is Decision.DISCARD
+    ruling = decision.rule("confirm", _estimate(1.01, 0.002, 36), noisy)
+    assert ruling.decision is Decision.DISCARD
+    assert "noise floor" in ruling.reason
+
+
+def test_a_confirmation_takes_no_fewer_pairs_than_the_decision() -> None:
+    """A gain that took many pairs to see is not asked to show again in a few."""
+    assert decision.rule("pairs", _estimate(1.03, 0.01, 24), _POLICY).next_pairs == 24
+
+
+@given(st.floats(0.5, 2.0), st.floats(1e-4, 0.2), st.integers(3, 36))
+def test_measuring_comes_to_an_end(ratio: float, half: float, pairs: int) -> None:
+    """Whatever is seen, the cap is never exceeded, and at the cap there is a decision."""
+    for phase in ("pairs", "confirm"):
+        ruling = decision.rule(phase, _estimate(ratio, half * ratio, pairs), _POLICY)  # type: ignore[arg-type]
+        if ruling.kind == "more":
+            assert 0 < ruling.next_pairs <= 36 - pairs
+        elif ruling.kind == "confirm":
+            assert phase == "pairs"
+        assert pairs < 36 or ruling.kind != "more"
 
 
 def test_old_noise_does_not_bar_the_way_to_a_confirmation() -> None:

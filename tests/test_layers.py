@@ -99,7 +99,11 @@ def test_handlers_know_the_ports_only(layer: str) -> None:
     allowed = {
         "storage": {"croq_fsm.storage.views"},
         "toolchain": {"croq_fsm.toolchain.workbench"},
-        "measure": {"croq_fsm.measure.sets", "croq_fsm.measure.stats"},
+        "measure": {
+            "croq_fsm.measure.judging",
+            "croq_fsm.measure.sets",
+            "croq_fsm.measure.stats",
+        },
     }.get(layer, set())
     for name, tree in _modules("states"):
         used = {i for i in _imports(tree) if i.startswith(f"croq_fsm.{layer}.")}

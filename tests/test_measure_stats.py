@@ -192,3 +192,30 @@ def test_one_set_of_processes_would_be_fooled() -> None:
         )
     )
     assert wrong > 50
+
+
+def _grouped(gains: list[float]) -> Samples:
+    """One pair in each set of processes, with the given log ratios."""
+    return merge(
+        [samples({"best": [1e-3 * math.exp(gain)], "candidate": [1e-3]}) for gain in gains]
+    )
+
+
+def test_one_disturbed_set_moves_little() -> None:
+    """Of twenty sets, one that somebody else disturbed neither makes nor unmakes a gain."""
+    rng = np.random.default_rng(3)
+    quiet = list(rng.normal(0.02, 0.005, 20))
+    calm = stats.estimate(_grouped(quiet), "best", "candidate", 1)
+    wild = stats.estimate(_grouped([*quiet[:-1], 0.5]), "best", "candidate", 1)
+    assert wild.ratio == pytest.approx(calm.ratio, abs=0.002)
+    assert wild.low > 1.0
+
+
+def test_intervals_of_trimmed_means_keep_their_promise() -> None:
+    """Of 600 A/A measurements of twenty sets, close to 99 % hold 1, and they are no wider."""
+    rng = np.random.default_rng(5)
+    found = [
+        stats.estimate(_grouped(list(rng.normal(0.0, 0.01, 20))), "best", "candidate", 1)
+        for _ in range(600)
+    ]
+    assert 0.975 * 600 <= sum(f.low <= 1.0 <= f.high for f in found) <= 0.999 * 600

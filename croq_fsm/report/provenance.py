@@ -19,7 +19,7 @@ def measured(facts: Facts) -> list[Row]:
     compilers = build.compilers if build else {}
     gain = (
         f"a 99 % interval above {1 + settings.min_effect:.4f}, and confirmed in a fresh "
-        f"process over {settings.confirm_pairs} pairs"
+        f"process over {settings.confirm_pairs} pairs or more"
     )
     return [
         ("device", f"{session.device.name} ({session.device.key})" if session.device.key else ""),

@@ -6,12 +6,13 @@ import json
 import math
 from typing import Final
 
-from croq_fsm.domain.decision import Ruling, rule
+from croq_fsm.domain.decision import Ruling
 from croq_fsm.domain.measurement import Estimate, Samples, merge
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Phase
 from croq_fsm.measure import stats
+from croq_fsm.measure.judging import judge
 from croq_fsm.storage.reading import StoredMeasurement
 from croq_fsm.validation.record import Findings, Record
 
@@ -80,10 +81,9 @@ def _ruling(
     """The decision follows from the samples, by the same rule as on the night."""
     where = f"rounds {done.round} ({it.name})"
     phase, samples = deciding
-    estimate = stats.estimate(samples, "best", "candidate", seed=record.session.seed)
-    ruling = rule(
-        phase, estimate, record.config.measure.decision_policy(_noise(record, done, samples))
-    )
+    policy, noise = record.config.measure.decision_policy, _noise(record, done)
+    judged = judge(phase, samples, policy, noise, record.session.seed)
+    ruling, estimate = judged.ruling, judged.estimate
     if ruling.decision is not done.decision:
         text = f"it says {done.decision}, its samples say {_said(ruling)}"
         yield record.problem("decision-unsupported", where, text, cure=_CURE)
@@ -92,11 +92,8 @@ def _ruling(
         yield record.problem("estimate-unsupported", where, text, cure=_CURE)
 
 
-def _noise(record: Record, done: Round, samples: Samples) -> float:
-    """The noise floor that DECIDE went by: of the samples themselves, else what it wrote down."""
-    fresh = stats.twin_noise(samples)
-    if fresh is not None:
-        return fresh
+def _noise(record: Record, done: Round) -> float:
+    """The noise floor that DECIDE wrote down; counts where the samples show none themselves."""
     said = [
         json.loads(t["detail"]).get("noise")
         for t in record.transitions

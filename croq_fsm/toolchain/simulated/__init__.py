@@ -1,0 +1,1 @@
+"""A seeded model of an SM90 device behind the port of a workbench; it measures nothing."""
