@@ -25,7 +25,7 @@ from croq_fsm.errors import (
     EnvironmentMissing,
 )
 from croq_fsm.toolchain.child import Child
-from croq_fsm.toolchain.process import Command, Completed, Ending, Limits, NullJournal
+from croq_fsm.toolchain.process import Command, Completed, Ending, Limits, NullJournal, Role
 from croq_fsm.toolchain.runner import LocalRunner, kill_survivors
 from croq_fsm.toolchain.survivors import marked
 
@@ -142,10 +142,13 @@ def test_environment_is_an_allow_list(
 def test_untrusted_child_gets_no_home_and_no_new_privileges(
     runner: LocalRunner, tmp_path: Path
 ) -> None:
-    """Candidate code sees its own folder as home and cannot gain privileges."""
-    script = "echo $HOME; grep NoNewPrivs /proc/self/status; ulimit -c"
-    out = runner.run(shell(script, tmp_path, untrusted=True)).stdout.split()
-    assert out == [str(tmp_path), "NoNewPrivs:", "1", "0"]
+    """Candidate code has its private folder as home and cannot gain privileges."""
+    script = "echo $HOME $TMPDIR; while read line; do echo $line; done < /proc/self/status"
+    done = runner.run(shell(script, tmp_path, untrusted=True, role=Role.COMPILE))
+    home, tmpdir = done.stdout.splitlines()[0].split()
+    assert home == tmpdir
+    assert Path(home).parent == tmp_path
+    assert {"NoNewPrivs: 1", "CapEff: 0000000000000000"} <= set(done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("program", ["no-such-program", "./no-such-program", "/etc/hostname"])

@@ -22,7 +22,7 @@ from croq_fsm.errors import (
     EnvironmentMissing,
 )
 from croq_fsm.profiling import ncu_metrics, ncu_read
-from croq_fsm.toolchain.process import Command, Completed, Ending, Runner
+from croq_fsm.toolchain.process import Command, Completed, Ending, Role, Runner
 
 _WARM_LAUNCHES: Final = 2
 _PERMISSION: Final = re.compile(r"ERR_NVGPUCTRPERM|permission to access .*counters", re.IGNORECASE)
@@ -105,7 +105,7 @@ class Ncu:
             *("--export", str(folder / _REPORT), "--force-overwrite"),
             *application,
         )
-        completed = self._run(argv, folder, self._deadline_s, untrusted=True)
+        completed = self._run(argv, folder, self._deadline_s, confined=Path(application[0]))
         report = folder / _REPORT
         if not completed.ok or not report.is_file():
             raise failure(completed)
@@ -162,7 +162,7 @@ class Ncu:
         cwd: Path,
         deadline_s: float,
         *,
-        untrusted: bool = False,
+        confined: Path | None = None,
         env: dict[str, str] | None = None,
     ) -> Completed:
         return self._runner.run(
@@ -174,7 +174,10 @@ class Ncu:
                 env=env or {},
                 output_cap=_JSON_CAP,
                 flood_cap=_LARGEST_REPORT,
-                untrusted=untrusted,
+                untrusted=confined is not None,
+                role=Role.PROFILE,
+                device=True,
+                reads=(confined,) if confined else (),
             )
         )
 

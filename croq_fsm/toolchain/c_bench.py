@@ -203,6 +203,7 @@ class CBench:
         with self._compile.folder() as cwd, ExitStack() as stack:
             judge = stack.enter_context(
                 self._judges.start(task, cwd, deadline, threads=all_cores())
+            reads=tuple(inputs),
             )
             inputs = [judge.make(_NORMAL, 1)]
             bench = stack.enter_context(
@@ -252,7 +253,11 @@ class CBench:
     ) -> Iterator[_Bench]:
         """A fresh benchmark process of a build, ended afterwards."""
         threads = self._config.c.threads
-        output = (cwd / f"{name}.out").absolute()
+        # All that it can write to; the judge and its rivals work elsewhere.
+        own = cwd / f"bench-{name}"
+        own.mkdir(exist_ok=True)
+        output = (own / f"{name}.out").absolute()
+        proofs = output.with_suffix(".proofs")
         cpus = ",".join(map(str, self._machine.cpus_for(threads))) or "-"
         command = Command(
             argv=(
@@ -263,7 +268,7 @@ class CBench:
                 str(output),
                 *map(str, inputs),
             ),
-            cwd=cwd,
+            cwd=own,
             deadline_s=20 * deadline_s,
             label=f"bench of {name}",
             env={"OMP_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false"},

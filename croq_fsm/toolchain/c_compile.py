@@ -27,7 +27,7 @@ from croq_fsm.errors import (
 from croq_fsm.toolchain import c_remarks, c_rules, c_sources
 from croq_fsm.toolchain.build_cache import BuildCache
 from croq_fsm.toolchain.elf import ElfObject
-from croq_fsm.toolchain.process import Command, Completed, Ending, Limits, Runner
+from croq_fsm.toolchain.process import Command, Completed, Ending, Limits, Role, Runner
 
 _NAMES: Final = ("cc", "gcc", "clang")
 _MEMORY: Final = 6 << 30
@@ -182,7 +182,7 @@ class CCompile:
         found = self._checked_object(object_, task.operator)
         commands = [compiling, *self._localise(found, task.operator, cwd)]
         linking = self._link_command(harness)
-        self._link(linking, cwd)
+        self._link(linking, harness, cwd)
         commands.append(linking)
         notes = cwd / c_remarks.FILE
         loops = c_remarks.read(
@@ -250,7 +250,14 @@ class CCompile:
         deadline = self._config.deadlines.compile_s
         limits = Limits(cpu_s=int(deadline) + 1, memory_bytes=_MEMORY, file_bytes=256 << 20)
         command = Command(
-            argv, cwd, deadline, "cc", output_cap=_LOG_CAP, limits=limits, untrusted=True
+            argv,
+            cwd,
+            deadline,
+            "cc",
+            output_cap=_LOG_CAP,
+            limits=limits,
+            untrusted=True,
+            role=Role.COMPILE,
         )
         completed = self._runner.run(command)
         if completed.ok and product.is_file():
@@ -274,13 +281,13 @@ class CCompile:
         if objcopy is None:
             raise CompileFailed(f"declare `{extra[0]}` static: only `{operator}` may be exported")
         command = (objcopy, f"--keep-global-symbol={operator}", "kernel.o")
-        done = self._runner.run(Command(command, cwd, self._config.deadlines.probe_s, "objcopy"))
+        done = self._confined(command, cwd, "objcopy")
         if not done.ok:
             raise EnvironmentMissing(f"objcopy failed: {done.output.strip()[:300]}")
         return [command]
 
-    def _link(self, argv: tuple[str, ...], cwd: Path) -> None:
-        done = self._runner.run(Command(argv, cwd, self._config.deadlines.compile_s, "ld"))
+    def _link(self, argv: tuple[str, ...], harness: Path, cwd: Path) -> None:
+        done = self._confined(argv, cwd, "ld", reads=(harness,))
         if not done.ok:
             raise CompileFailed(_first_error(done), log=done.output)
 
@@ -288,6 +295,15 @@ class CCompile:
         """Compile one of our sources, or take it from the cache. Its failure is no candidate's."""
         parts = [c_sources.harness_hash(), sha256(source.read_bytes()), *flags, name]
         parts += [self.compiler.path, self.compiler.version, self._machine]
+    def _confined(
+        self, argv: tuple[str, ...], cwd: Path, label: str, reads: tuple[Path, ...] = ()
+    ) -> Completed:
+        """Run a tool that reads the candidate's object, which may be made to fool it."""
+        deadline = self._config.deadlines.compile_s
+        return self._runner.run(
+            Command(argv, cwd, deadline, label, untrusted=True, role=Role.COMPILE, reads=reads)
+        )
+
         key = sha256("\0".join(parts))
         entry = self._cache.get(key)
         if entry is None:

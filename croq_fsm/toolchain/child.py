@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from croq_fsm.errors import DeviceWedged, EnvironmentMissing
+from croq_fsm.sandbox.policy import Policy
+from croq_fsm.sandbox.quota import LARGEST_FILE, Quota
 from croq_fsm.toolchain import launcher, survivors
-from croq_fsm.toolchain.process import Command, Completed, Ending, Limits
+from croq_fsm.toolchain.process import Command, Completed, Ending
 
 #: Longest time for which nothing else is served, seconds.
 STEP_S: Final = 0.05
@@ -68,6 +70,7 @@ class Child:
         env: Complete environment, without TMPDIR.
         talk: Whether answers are read from the child's descriptor 3 and stdin stays open.
         tick: Called in each wait.
+        policy: What an untrusted child may see and do; None gives it no toolchain.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Child:
         *,
         talk: bool,
         tick: Callable[[], None],
+        policy: Policy | None = None,
     ) -> None:
         self.command = command
         self.child_id = child_id
@@ -92,6 +96,8 @@ class Child:
         self._ticked = 0.0
         self._selector = selectors.DefaultSelector()
         self._tmp = command.cwd / f"tmp-{child_id}"
+        self._policy = policy or Policy()
+        self._quota = Quota(command) if command.untrusted else None
         self._process = self._start(env, talk=talk)
 
     @property
@@ -111,9 +117,11 @@ class Child:
 
     @property
     def flooded(self) -> bool:
-        """Whether it wrote more than it may."""
+        """Whether it wrote more than it may, to its pipes or to its folder."""
         printed = self.stdout.total + self.stderr.total
-        return printed > self.command.flood_cap or len(self.answers) > _ANSWER_CAP
+        if printed > self.command.flood_cap or len(self.answers) > _ANSWER_CAP:
+            return True
+        return self._quota is not None and self._quota.exceeded
 
     @property
     def last_words(self) -> str:
@@ -123,9 +131,24 @@ class Child:
     @property
     def start_failure(self) -> str:
         """Why the program could not be executed, or ""; final once the child is buried."""
-        if not self._status.total:
-            return ""
-        return f"cannot start {self.command.label}: {json.loads(self._status.text)['error']}"
+        error = self._report.get("error")
+        return f"cannot start {self.command.label}: {error}" if error else ""
+
+    @property
+    def breach(self) -> str:
+        """Which bound of the sandbox it broke, or ""; final once the child is buried."""
+        if self._quota is not None and self._quota.exceeded:
+            return self._quota.text
+        return self._report.get("breach", "")
+
+    @property
+    def _report(self) -> dict[str, str]:
+        """What the launcher had to say; the last word counts."""
+        try:
+            found = json.loads(self._status.text or "{}")
+        except ValueError:
+            return {"error": self._status.text}
+        return {name: str(value) for name, value in found.items()}
 
     def feed(self, data: bytes) -> None:
         """Queue bytes for its standard input."""
@@ -193,7 +216,7 @@ class Child:
             process = subprocess.Popen(
                 self._argv(status_theirs, answers_theirs),
                 cwd=self.command.cwd,
-                env={**env, "TMPDIR": str(self._tmp.absolute())},
+                env=self._environment(env),
                 stdin=subprocess.PIPE if talk or self.command.stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -232,13 +255,19 @@ class Child:
             handle = os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0)
             self._selector.register(handle, selectors.EVENT_READ, lambda: self._close(handle))
 
+    def _environment(self, env: dict[str, str]) -> dict[str, str]:
+        """With the private folder; what is foreign has its home there as well."""
+        private = str(self._tmp.absolute())
+        return {**env, "TMPDIR": private, **({"HOME": private} if self.command.untrusted else {})}
+
     def _argv(self, status: int, answers: int | None) -> list[str]:
         settings = {
             "parent": os.getpid(),
             "status": status,
             "answers": answers,
-            "limits": _rlimits(self.command.limits),
-            "untrusted": self.command.untrusted,
+            "limits": _rlimits(self.command),
+            "jail": self._policy.jail(self.command, self._tmp),
+            "processes": self._policy.processes(self.command),
         }
         helper = [sys.executable, "-I", "-S", launcher.__file__, json.dumps(settings), "--"]
         return [*helper, *self.command.argv]
@@ -327,11 +356,15 @@ class Child:
             stderr=self.stderr.text,
             seconds=self.seconds,
             truncated=self.stdout.truncated or self.stderr.truncated,
+            breach=self.breach,
         )
 
 
-def _rlimits(limits: Limits) -> dict[str, int]:
-    named = {rlimit: getattr(limits, name) for name, rlimit in _RLIMITS.items()}
+def _rlimits(command: Command) -> dict[str, int]:
+    """Limits by their system name; what is foreign has a largest file in any case."""
+    named = {rlimit: getattr(command.limits, name) for name, rlimit in _RLIMITS.items()}
+    if command.untrusted and named["RLIMIT_FSIZE"] is None:
+        named["RLIMIT_FSIZE"] = LARGEST_FILE
     return {rlimit: value for rlimit, value in named.items() if value is not None}
 
 

@@ -69,6 +69,7 @@ class Programs:
             label=f"bench {name}",
             untrusted=True,
         )
+            device=True,
         with _closing(self.runner.converse(command)) as talk:
             yield talk
 

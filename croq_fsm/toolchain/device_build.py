@@ -26,7 +26,7 @@ from croq_fsm.toolchain import croqtile_object as objects
 from croq_fsm.toolchain.build_cache import BuildCache
 from croq_fsm.toolchain.croqtile_probe import Probe
 from croq_fsm.toolchain.croqtile_tools import Tools
-from croq_fsm.toolchain.process import Command, Limits, Runner
+from croq_fsm.toolchain.process import Command, Limits, Role, Runner
 
 #: File in a build's folder: the text that nvcc compiled.
 TARGET_SOURCE: Final = "kernel.cu"
@@ -164,6 +164,7 @@ class DeviceBuilder(ABC):
             label=label,
             limits=Limits(file_bytes=_LARGEST_FILE),
             untrusted=untrusted,
+            role=Role.COMPILE,
         )
         completed = self._runner.run(command)
         if not completed.ok:

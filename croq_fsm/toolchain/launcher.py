@@ -1,18 +1,21 @@
 """Stand-alone helper that confines one child, waits for it, and takes its whole tree down.
 
-Run as ``python -I -S launcher.py SETTINGS -- PROGRAM ARGUMENT…`` with standard library only; it
-imports nothing of croq_fsm, so that it starts in some 20 ms and cannot be changed by a working
-folder. It stays as the parent of the child because only a subreaper sees every descendant: a
-grandchild that called ``setsid``, cleared its environment and lost its parent comes back to us.
+Run as ``python -I -S launcher.py SETTINGS -- PROGRAM ARGUMENT…`` with the standard library and
+the child's half of ``croq_fsm.sandbox`` only, so that it starts in some 20 ms and cannot be
+changed by a working folder. It stays as the parent of the child because only a subreaper sees
+every descendant: a grandchild that called ``setsid``, cleared its environment and lost its parent
+comes back to us.
 
 Promises:
     * The child dies when we die, and everything below us dies when the starter dies.
     * When the child ends, whatever it left behind is killed before we end.
     * We end as the child ended: same exit status, or killed by the same signal.
-    * If the program cannot be executed, ``{"error", "errno"}`` goes to the status descriptor.
+    * If the program cannot be executed, ``{"error", "errno"}`` goes to the status descriptor;
+      ``{"breach"}`` if its tree had to be killed because it had grown too large.
 
 SETTINGS is JSON: ``parent`` (pid of the starter), ``status`` (descriptor), ``answers``
-(descriptor that becomes 3, or null), ``limits`` (name of an rlimit → value), ``untrusted``.
+(descriptor that becomes 3, or null), ``limits`` (name of an rlimit → value), ``jail`` (see
+``croq_fsm.sandbox.policy``, or null), ``processes`` (how many may live at a time, or null).
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ _CANNOT_EXECUTE = 127
 _TAKEDOWN_S = 5.0
 _PAUSE_S = 0.01
 _OOM_SCORE = "500"
+_COUNT_S = 0.1
+_FIRST_FREE = 4
 
 
 def main(arguments: list[str]) -> int:
@@ -47,8 +52,11 @@ def main(arguments: list[str]) -> int:
     child = os.fork()
     if child == 0:
         _become(command, settings, launcher)
+    # Its folder below /proc has to stay the very one that the child's jail speaks of.
+    with contextlib.suppress(OSError):
+        os.open(f"/proc/{child}", os.O_PATH | os.O_CLOEXEC)
     _let_go_of_descriptors(settings)
-    status = _wait_for(child)
+    status = _wait_for(child) if settings["processes"] is None else _watch(child, settings)
     take_down()
     return _end_like(status)
 
@@ -106,17 +114,29 @@ def _place_answers(answers: int | None, status: int) -> None:
 
 
 def confine(settings: dict[str, Any]) -> None:
-    """Lay every restriction on the calling process, the weakest first.
-
-    A stronger sandbox (Landlock, network namespace, seccomp) belongs at the end of this list.
-    """
+    """Lay every restriction on the calling process, the weakest first."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - pathlib costs start-up time
         score.write(_OOM_SCORE)
     for name, value in settings["limits"].items():
         _limit(getattr(resource, name), value)
-    if settings["untrusted"]:
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if settings["jail"] is not None:
+        _shut_in(settings)
+
+
+def _shut_in(settings: dict[str, Any]) -> None:
+    """Close what was inherited by accident, then the jail."""
+    first = 3 if settings["answers"] is None else _FIRST_FREE
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib costs start-up time
+        descriptor = int(name)
+        if descriptor >= first and descriptor != settings["status"]:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    # Ours, and last on the path: nothing of a working folder or of a user is on it.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120 - pathlib costs start-up time
+    from croq_fsm.sandbox.confine import confine as shut_in  # noqa: PLC0415 - not without the path
+
+    shut_in(settings["jail"])
 
 
 def _limit(which: int, value: int) -> None:
@@ -129,9 +149,11 @@ def _limit(which: int, value: int) -> None:
 
 
 def _let_go_of_descriptors(settings: dict[str, Any]) -> None:
-    """Close everything, so that pipes end with the child and not with us."""
-    for descriptor in {0, 1, 2, settings["status"], settings["answers"]} - {None}:
+    """Close what the child has, so that pipes end with it and not with us."""
+    for descriptor in {0, 1, 2, settings["answers"]} - {None}:
         os.close(descriptor)
+    if settings["processes"] is None:
+        os.close(settings["status"])
 
 
 def _wait_for(child: int) -> int:
@@ -140,6 +162,26 @@ def _wait_for(child: int) -> int:
         pid, status = os.waitpid(-1, 0)
         if pid == child:
             return status
+
+
+def _watch(child: int, settings: dict[str, Any]) -> int:
+    """The same, and count what lives below us: all of it is killed when it is too much.
+
+    The system's own limit does not hold for root, and for others it counts what else they run.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    while True:
+        pid = -1
+        while pid:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == child:
+                return status
+        if _count_below(os.getpid()) > settings["processes"]:
+            report = {"breach": f"more than {settings['processes']} processes at a time"}
+            os.write(settings["status"], json.dumps(report).encode())
+            take_down()
+            return signal.SIGKILL
+        signal.sigtimedwait({signal.SIGCHLD}, _COUNT_S)
 
 
 def take_down() -> None:
@@ -161,6 +203,31 @@ def _reap() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def _count_below(root: int) -> int:
+    """How many processes live below ``root``, at a cost that does not grow with what others run.
+
+    The kernel's list may miss one whose neighbour ends at that moment; it is asked again soon.
+    """
+    try:
+        return len(_listed_below(root))
+    except OSError:
+        return len(descendants(root))
+
+
+def _listed_below(root: int) -> set[int]:
+    os.stat(f"/proc/{root}/task/{root}/children")  # noqa: PTH116 - kernels without it raise here
+    waiting, found = [root], set[int]()
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib costs start-up time
+                with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123 - pathlib costs start-up time
+                    below = {int(word) for word in file.read().split()} - found
+                found |= below
+                waiting += below
+    return found
 
 
 def descendants(root: int) -> list[int]:

@@ -18,6 +18,19 @@ class Ending(Enum):
     DRAINED = "drained"
 
 
+class Role(Enum):
+    """What an untrusted child is there for, which decides what it may see and do.
+
+    COMPILE: a compiler or linker over foreign source; may start programs of the system.
+    RUN: a program with a candidate in it; starts nothing.
+    PROFILE: a profiler that starts such a program.
+    """
+
+    COMPILE = "compile"
+    RUN = "run"
+    PROFILE = "profile"
+
+
 @dataclass(frozen=True)
 class Limits:
     """Resource limits of a child; None leaves the limit as it is.
@@ -49,7 +62,14 @@ class Command:
         output_cap: Bytes of stdout and of stderr that are kept, each.
         flood_cap: Bytes of output at which the child is killed.
         limits: Resource limits.
-        untrusted: Whether candidate code runs in it (sandbox, no network).
+        untrusted: Whether candidate code is compiled or runs in it: sandbox, no network. Such a
+            child changes nothing outside ``cwd``, and its HOME is its private TMPDIR.
+        role: What an untrusted child is there for.
+        device: Whether an untrusted child uses the GPU.
+        reads: Files and folders that an untrusted child reads beside ``cwd``, the system and the
+            toolchains.
+        disk_cap: Bytes in ``cwd`` at which an untrusted child is killed; None takes half of what
+            is free on its disk, at most 8 GiB.
     """
 
     argv: tuple[str, ...]
@@ -62,6 +82,10 @@ class Command:
     flood_cap: int = 64 << 20
     limits: Limits = field(default_factory=Limits)
     untrusted: bool = False
+    role: Role = Role.RUN
+    device: bool = False
+    reads: tuple[Path, ...] = ()
+    disk_cap: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +99,7 @@ class Completed:
         stderr: Kept head of standard error.
         seconds: Wall time.
         truncated: Whether output was dropped.
+        breach: Which bound of the sandbox it broke, or "".
     """
 
     ending: Ending
@@ -83,6 +108,7 @@ class Completed:
     stderr: str
     seconds: float
     truncated: bool = False
+    breach: str = ""
 
     @property
     def ok(self) -> bool:
@@ -91,8 +117,9 @@ class Completed:
 
     @property
     def output(self) -> str:
-        """Standard error after standard output, for logs."""
-        return self.stdout + self.stderr
+        """Standard error after standard output, for logs; then what the sandbox has to say."""
+        breach = f"\nstopped by the sandbox: {self.breach}\n" if self.breach else ""
+        return self.stdout + self.stderr + breach
 
 
 class ChildJournal(Protocol):

@@ -15,8 +15,9 @@ from typing import Final
 
 import psutil
 
-from croq_fsm.config import Deadlines
+from croq_fsm.config import Config, Deadlines
 from croq_fsm.errors import Drained, EnvironmentMissing
+from croq_fsm.sandbox.policy import Policy
 from croq_fsm.toolchain.child import Child, check_folder
 from croq_fsm.toolchain.conversation import LocalConversation
 from croq_fsm.toolchain.process import ChildJournal, Command, Completed, Conversation, Ending
@@ -47,6 +48,7 @@ class LocalRunner:
         stop: Set when a stop is asked for; running children are then ended.
         deadlines: Grace and reaping times.
         tick: Called at least every 50 ms while a child is waited for (watchdog).
+        policy: What untrusted children may see and do.
     """
 
     def __init__(
@@ -56,7 +58,10 @@ class LocalRunner:
         stop: threading.Event,
         deadlines: Deadlines,
         tick: Callable[[], None] = lambda: None,
+        *,
+        policy: Policy | None = None,
     ) -> None:
+        self.policy = policy or Policy.of(Config())
         self._run_id = run_id
         self._journal = journal
         self._stop = stop
@@ -121,7 +126,7 @@ class LocalRunner:
         # Unique in the world: what carries this marker is killed when the child ends.
         child_id = uuid.uuid4().hex
         env |= {RUN_MARKER: self._run_id, CHILD_MARKER: child_id}
-        child = Child(command, child_id, env, talk=talk, tick=self._tick)
+        child = Child(command, child_id, env, talk=talk, tick=self._tick, policy=self.policy)
         try:
             self._journal.started(child_id, child.pid, _start_time(child.pid), command)
         except BaseException:
@@ -137,8 +142,7 @@ class LocalRunner:
             if name in INHERITED or name.startswith("LC_")
         }
         env.setdefault("PATH", os.defpath)
-        # Candidate code has no business in the user's home.
-        env["HOME"] = str(command.cwd.absolute()) if command.untrusted else os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home
+        env["HOME"] = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home
         return env | command.env
 
 
