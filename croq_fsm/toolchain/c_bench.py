@@ -203,7 +203,6 @@ class CBench:
         with self._compile.folder() as cwd, ExitStack() as stack:
             judge = stack.enter_context(
                 self._judges.start(task, cwd, deadline, threads=all_cores())
-            reads=tuple(inputs),
             )
             inputs = [judge.make(_NORMAL, 1)]
             bench = stack.enter_context(
@@ -276,6 +275,7 @@ class CBench:
             flood_cap=1 << 20,
             limits=self._limits(task, len(inputs), 20 * deadline_s),
             untrusted=True,
+            reads=tuple(inputs),
         )
         talk = self._runner.converse(command)
         try:

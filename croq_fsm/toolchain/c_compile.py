@@ -291,10 +291,6 @@ class CCompile:
         if not done.ok:
             raise CompileFailed(_first_error(done), log=done.output)
 
-    def _own_program(self, source: Path, flags: tuple[str, ...], name: str) -> Path:
-        """Compile one of our sources, or take it from the cache. Its failure is no candidate's."""
-        parts = [c_sources.harness_hash(), sha256(source.read_bytes()), *flags, name]
-        parts += [self.compiler.path, self.compiler.version, self._machine]
     def _confined(
         self, argv: tuple[str, ...], cwd: Path, label: str, reads: tuple[Path, ...] = ()
     ) -> Completed:
@@ -304,6 +300,10 @@ class CCompile:
             Command(argv, cwd, deadline, label, untrusted=True, role=Role.COMPILE, reads=reads)
         )
 
+    def _own_program(self, source: Path, flags: tuple[str, ...], name: str) -> Path:
+        """Compile one of our sources, or take it from the cache. Its failure is no candidate's."""
+        parts = [c_sources.harness_hash(), sha256(source.read_bytes()), *flags, name]
+        parts += [self.compiler.path, self.compiler.version, self._machine]
         key = sha256("\0".join(parts))
         entry = self._cache.get(key)
         if entry is None:

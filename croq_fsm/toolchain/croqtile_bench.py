@@ -68,8 +68,8 @@ class Programs:
             deadline_s=self.answer_s * _LIFE_FACTOR,
             label=f"bench {name}",
             untrusted=True,
-        )
             device=True,
+        )
         with _closing(self.runner.converse(command)) as talk:
             yield talk
 
