@@ -356,8 +356,9 @@ def test_hot_launches_make_no_train(clock: Clock) -> None:
     """In a train on one set of operands each launch but the first finds its answer there."""
     child = FakeChild(clock, kernel_s=6e-6)
     plan = TimingPlan(purpose="pairs", pairs=5, l2="hot")
-    take(clock, {"a": child}, trains=Trains(), plan=plan)
-    assert all("batch" not in request for request in child.requests)
+    samples = take(clock, {"a": child}, trains=Trains(), plan=plan)
+    assert {request["batch"] for request in child.requests} == {1}
+    assert samples.method == "one launch between two events"
 
 
 def test_a_timer_forged_in_trains_is_refused(clock: Clock) -> None:

@@ -1,6 +1,7 @@
-"""Others on the device: foreign compute processes and load, by asking ``nvidia-smi``.
+"""Others on the device: foreign compute processes, load and memory, by asking ``nvidia-smi``.
 
-Nobody is ever disturbed by this module: it looks, and says what it sees.
+Nobody is ever disturbed by this module: it looks, and says what it sees. See ``eviction`` for
+what the user may allow beyond that.
 """
 
 from __future__ import annotations
@@ -70,17 +71,29 @@ class Neighbours:
                 found.append(Occupant(pid, parts[2], psutil.pid_exists(pid)))
         return found
 
-    def foreign(self) -> str:
-        """Who else computes on the device, as a sentence; "" when nobody does."""
-        return describe_foreign(self.occupants(), *own_tree())
+    def foreign(self, contexts: int | None = None) -> str:
+        """Who else computes on the device, as a sentence; "" when nobody does.
+
+        Args:
+            contexts: How many processes of ours compute on it now; None when that is not known,
+                and then it may be as many as we have children.
+        """
+        own, below = own_tree()
+        return describe_foreign(self.occupants(), own, below if contexts is None else contexts)
+
+    def memory(self) -> int | None:
+        """Device memory in use, MiB, or None. Others show here even if the driver hides them."""
+        return self._number("memory.used")
 
     def load(self) -> int | None:
         """Utilisation of the device in percent over the driver's last window, or None."""
-        output = self._ask("--query-gpu=uuid,utilization.gpu")
-        for line in output.splitlines():
-            uuid, _, percent = (part.strip() for part in line.partition(","))
-            if uuid == self._uuid and percent.isdigit():
-                return int(percent)
+        return self._number("utilization.gpu")
+
+    def _number(self, name: str) -> int | None:
+        for line in self._ask(f"--query-gpu=uuid,{name}").splitlines():
+            uuid, _, value = (part.strip() for part in line.partition(","))
+            if uuid == self._uuid and value.isdigit():
+                return int(value)
         return None
 
     def busy(self) -> str:
@@ -115,8 +128,8 @@ def describe_foreign(occupants: list[Occupant], own: frozenset[int], children: i
     """Name the processes that are not ours.
 
     In a container the driver may give process ids of the host's namespace, by which nobody is
-    known here, not even ourselves. As many of these as we have living children are taken for
-    ours; more are somebody else's.
+    known here, not even ourselves. As many of these as we have contexts on the device, or at most
+    living children, are taken for ours; more are somebody else's.
     """
     strangers = [o for o in occupants if o.visible and o.pid not in own]
     unseen = [o for o in occupants if not o.visible]

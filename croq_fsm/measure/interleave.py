@@ -119,6 +119,9 @@ class Trains:
     host_s: float = 10e-6
 
 
+#: No trains, for a harness that could time them.
+ONE_BY_ONE: Final = Trains(launches=1, below_s=0.0)
+
 #: More fields of a request, from contestant and number of launches.
 Options = Callable[[str, int], Mapping[str, object]]
 
@@ -240,7 +243,7 @@ class Interleaver:
         self._on_cpu = on_cpu
         self._clock = clock
         # A train of hot launches could not be told from one launch whose answer is found again.
-        self._trains = trains if plan.l2 == "cold" else None
+        self._trains = ONE_BY_ONE if trains and plan.l2 != "cold" else trains
         self._batch = 1
         self._dropped: list[str] = []
 
@@ -278,7 +281,7 @@ class Interleaver:
 
     def _measure_overhead(self, contestant: _Contestant) -> None:
         """Wall time of requests without a kernel, before any kernel has run in the child."""
-        for batch in (1, *([self._trains.launches] if self._trains else [])):
+        for batch in dict.fromkeys((1, self._trains.launches if self._trains else 1)):
             self._batch = batch
             self._timed(contestant, "idle", 1)  # pages and buffers are touched for the first time
             one = min(self._timed(contestant, "idle", 1).cost for _ in range(2))

@@ -28,6 +28,10 @@ from croq_fsm.domain.task import Task
 from croq_fsm.errors import Contended, EnvironmentMissing, UsageError
 from croq_fsm.gpu import device as gpu
 from croq_fsm.gpu.contention import Neighbours
+from croq_fsm.gpu.eviction import end_own_users
+from croq_fsm.gpu.health import Health
+from croq_fsm.gpu.lease import DeviceLease, lease_folder
+from croq_fsm.gpu.sensors import open_sensors
 from croq_fsm.profiling import ncu
 from croq_fsm.profiling.classify import classify
 from croq_fsm.toolchain import croqtile_bench as benches
@@ -36,7 +40,7 @@ from croq_fsm.toolchain.croqtile_probe import Probe
 from croq_fsm.toolchain.croqtile_time import Timing
 from croq_fsm.toolchain.croqtile_tools import Tools, find_tools
 from croq_fsm.toolchain.device_build import TARGET_SOURCE, DeviceBuilder
-from croq_fsm.toolchain.process import Runner
+from croq_fsm.toolchain.process import Conversation, Runner
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 
 _BUILTIN: Final = "builtin:"
@@ -44,6 +48,10 @@ _BUILTIN: Final = "builtin:"
 _ROW_STEP: Final = 8
 _PROFILE_LAUNCHES: Final = 3
 _TINY: Final = (8, 8, 8)
+#: Device memory that others hold when more is in use than ever before without us, MiB.
+_MEMORY_STEP: Final = 100
+#: Device memory in use at the first look that no idle device shows, MiB.
+_MEMORY_IDLE: Final = 2000
 
 
 class DeviceWorkbench:
@@ -74,6 +82,9 @@ class DeviceWorkbench:
         self._cache = BuildCache(cache.absolute())
         self._work = work.absolute()
         self._tools: Tools = find_tools(config.croqtile)
+        self._quiet_mb: int | None = None
+        self._health = Health(self._probe_device)
+        self._library_errors: dict[tuple[str, int], float | None] = {}
         probes = self._work / "probes"
         self._probe = Probe(runner, self._tools, probes, config.deadlines.probe_s)
 
@@ -88,6 +99,7 @@ class DeviceWorkbench:
             raise UsageError(
                 f"DSL {self.dsl} cannot run {task.operator} {task.dtype}; it can run: {known}"
             )
+        task.op.check_shape(task.shape, task.dtype)
         for name in self.aligned_sizes:
             if task.sizes[name] % _ROW_STEP:
                 raise UsageError(
@@ -121,6 +133,7 @@ class DeviceWorkbench:
         checks: list[Check] = []
         programs = self._programs(self._config.deadlines.verify_s)
         with (
+            self._health.guarded(),
             self._folder("verify") as folder,
             programs.trusted(task, folder) as judge,
             programs.bench(self._cache.folder / build.binary, task, folder, "verify") as bench,
@@ -131,7 +144,10 @@ class DeviceWorkbench:
                 judged = benches.judge_output(case, judge, path, programs.answer_s)
                 benches.discard(path)
                 differ = self._uses_atomics(build)
-                check = benches.verdict(case, seen, judged, task.shape[1], may_differ=differ)
+                library = self._library_error(case, task, seeds, judge)
+                check = benches.verdict(
+                    case, seen, judged, task.shape[1], may_differ=differ, library=library
+                )
                 checks.append(check)
                 if not check.passed:
                     break
@@ -141,8 +157,12 @@ class DeviceWorkbench:
         """See ``Workbench.time``."""
         self._must_be_alone()
         programs = self._programs(self._config.deadlines.block_s)
-        timing = Timing(programs, self._config, self._cache.folder, self._neighbours)
-        with self._folder("time") as folder:
+        with (
+            self._health.guarded(),
+            self._folder("time") as folder,
+            open_sensors(self._runner, self._device.uuid, folder, self._probe_s) as sensors,
+        ):
+            timing = Timing(programs, self._config, self._cache.folder, self._neighbours, sensors)
             return timing.run(contestants, task, plan, folder)
 
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
@@ -153,7 +173,7 @@ class DeviceWorkbench:
         programs = self._programs(self._config.deadlines.profile_s)
         binary = self._cache.folder / build.binary
         kernels = tuple(json.loads((binary.parent / "kernels.json").read_text(encoding="utf-8")))
-        with self._folder("ncu") as folder:
+        with self._health.guarded(), self._folder("ncu") as folder:
             application = (str(binary), *programs.problem(task), request)
             launch = tool.profile(application, kernels, folder, full=full)
             version = tool.version(folder, self._probe_s)
@@ -206,14 +226,66 @@ class DeviceWorkbench:
         with programs.trusted(tiny, folder) as judge:
             return judge.ask({"cmd": "info"}, self._probe_s)
 
+    def _library_error(
+        self, case: benches.Case, task: Task, seeds: tuple[int, ...], judge: Conversation
+    ) -> benches.LibraryError | None:
+        """The library's own error on the first normal inputs; asked for once a task and seed."""
+        if case.rung != "verify" or case.seed != seeds[0]:
+            return None
+        key = (task.shape_key, case.seed)
+        if key not in self._library_errors:
+            seconds = self._config.deadlines.verify_s
+            self._library_errors[key] = benches.library_error(case, judge, seconds)
+        error = self._library_errors[key]
+        factor = self._config.measure.library_error_factor
+        return None if error is None else benches.LibraryError(error, factor)
+
     def _programs(self, answer_s: float) -> benches.Programs:
         judge = self._builder.harness().judge
         return benches.Programs(self._runner, judge, self._tools.cublas, answer_s)
 
     def _must_be_alone(self) -> None:
-        foreign = self._neighbours.foreign() if self._neighbours else ""
+        """Nothing of ours is on the device now; whoever is there is somebody else.
+
+        Raises:
+            Contended: Somebody is.
+        """
+        if self._neighbours is None:
+            return
+        foreign = self._neighbours.foreign(contexts=0)
+        if foreign and self._config.contention.kill == "own-user":
+            end_own_users(self._neighbours.occupants(), self._lease_holder())
+            foreign = self._neighbours.foreign(contexts=0)
+        foreign = foreign or self._hidden_user(self._neighbours)
         if foreign:
             raise Contended(foreign)
+
+    def _hidden_user(self, neighbours: Neighbours) -> str:
+        """Somebody whom the driver does not name, known by the memory that is in use."""
+        used = neighbours.memory()
+        if used is None:
+            return ""
+        quiet = _MEMORY_IDLE if self._quiet_mb is None else self._quiet_mb + _MEMORY_STEP
+        if used > quiet:
+            return f"{used} MiB of device memory are in use though nothing of ours runs"
+        self._quiet_mb = used if self._quiet_mb is None else min(used, self._quiet_mb)
+        return ""
+
+    def _lease_holder(self) -> int | None:
+        """Process that says it holds this device; whoever that is, it stays."""
+        chosen = self._config.contention.lease_dir
+        lease = DeviceLease(self._device.uuid, Path(chosen) if chosen else lease_folder())
+        pid = lease.holder().get("pid", "")
+        return int(pid) if pid.isdigit() else None
+
+    def _probe_device(self) -> None:
+        """A tiny launch of our own. Raises EnvironmentMissing when it does not come back."""
+        tiny = Task(
+            dsl=self.dsl, operator="matmul", dtype="f16", shape=_TINY, kernel="", model="none"
+        )
+        programs = self._programs(self._probe_s)
+        with self._folder("probe") as folder, programs.trusted(tiny, folder) as judge:
+            judge.ask({"cmd": "idle", "launches": 1}, self._probe_s)
 
     def _uses_atomics(self, build: Build) -> bool:
         return b"atomic" in self.read(f"{build.key}/{TARGET_SOURCE}")
