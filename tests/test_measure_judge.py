@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 
 from croq_fsm.measure import cases, judge_cpu
+from croq_fsm.measure.fresh import Helper
 from croq_fsm.measure.judge_cpu import CaseStore, Judge
-
-
-def no_eviction(_array: object) -> None:
-    """Caches do not matter here."""
 
 
 @pytest.fixture
@@ -27,9 +24,9 @@ def store(tmp_path: Path) -> CaseStore:
 
 
 @pytest.fixture
-def judge(store: CaseStore) -> Judge:
+def judge(store: CaseStore, helper: Helper) -> Judge:
     """A judge in this process."""
-    return Judge(store, no_eviction)
+    return Judge(store, helper)
 
 
 def test_made_inputs_are_the_operands_in_order(store: CaseStore) -> None:
@@ -79,8 +76,8 @@ def test_output_is_judged(judge: Judge, store: CaseStore, tmp_path: Path) -> Non
 
 
 def test_library_is_timed_on_fresh_contents(judge: Judge) -> None:
-    """Each launch has a time, and an idle request launches nothing."""
-    assert judge.serve({"cmd": "load", "kind": "normal", "seed": 1}) == {"ok": True}
+    """Each launch has a time and inputs of its own, and an idle request launches nothing."""
+    assert judge.serve({"cmd": "load", "content": 1}) == {"ok": True}
     request: dict[str, Any] = {"cmd": "time", "launches": 5, "seed": 9, "l2": "cold"}
     times = judge.serve(request)["ns"]
     assert isinstance(times, list)
@@ -89,14 +86,16 @@ def test_library_is_timed_on_fresh_contents(judge: Judge) -> None:
     library = judge._library
     assert library is not None
     assert not np.any(library.out.view(np.uint32) == cases.POISON)
-    judge.serve(request | {"cmd": "idle"})
+    before = library.inputs[0].copy()
+    judge.serve(request | {"cmd": "idle", "seed": 10})
+    assert not np.any(library.inputs[0] == before[0, 0])
     assert np.all(library.out.view(np.uint32) == cases.POISON)
 
 
 def test_wrong_library_is_not_timed(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that computes something else is no reference."""
     monkeypatch.setattr(cases, "library", lambda _operator, _inputs, out: out.fill(0))
-    answer = judge.serve({"cmd": "load", "kind": "normal", "seed": 1})
+    answer = judge.serve({"cmd": "load", "content": 1})
     assert "library's own result is wrong" in str(answer["error"])
 
 
@@ -111,7 +110,7 @@ def test_bad_requests_are_answered(judge: Judge, request_: dict[str, Any]) -> No
 def test_task_that_proves_nothing_is_refused(tmp_path: Path) -> None:
     """Where a constant would pass, no candidate can be verified."""
     store = CaseStore(tmp_path, "softmax", "8x1")
-    answer = Judge(store, no_eviction).serve({"cmd": "make", "kind": "normal", "seed": 1})
+    answer = Judge(store).serve({"cmd": "make", "kind": "normal", "seed": 1})
     assert "a constant output would pass" in str(answer["error"])
 
 

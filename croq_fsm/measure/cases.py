@@ -34,7 +34,7 @@ from croq_fsm.domain.operators import UNIT_ROUNDOFF, Operator, Shape
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-#: Kinds of data by operator; the first is also used for timing.
+#: Kinds of data by operator. Timed launches have contents of their own (``fresh``).
 KINDS: Final = {"matmul": ("normal", "integers"), "softmax": ("normal", "large")}
 
 #: Pattern that the harness puts in every element of an output before a launch.
@@ -156,28 +156,6 @@ def constant_passes(
     fills = (0.0, float(expected.mean()))
     fakes = (np.full(expected.shape, fill, dtype=np.float32) for fill in fills)
     return any(compare(operator, shape, inputs, expected, fake).passed for fake in fakes)
-
-
-def launch_shift(seed: int, launch: int, rows: int, cols: int) -> tuple[int, int]:
-    """Shift of a launch inside a block, as the harness computes it (splitmix64)."""
-    mask = (1 << 64) - 1
-    x = (seed + launch + 0x9E3779B97F4A7C15) & mask
-    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & mask
-    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & mask
-    x ^= x >> 31
-    return (x >> 32) % rows, (x & 0xFFFFFFFF) % cols
-
-
-def roll_inputs(
-    operator: Operator, inputs: list[Float32], shift: tuple[int, int], into: list[Float32]
-) -> None:
-    """Write inputs whose output is the rolled output, as the harness does."""
-    down, right = shift
-    if operator.name == "matmul":
-        into[0][...] = np.roll(inputs[0], down, axis=0)
-        into[1][...] = np.roll(inputs[1], right, axis=1)
-    else:
-        into[0][...] = np.roll(inputs[0], (down, right), axis=(0, 1))
 
 
 def library(operator: Operator, inputs: list[Float32], out: Float32) -> None:

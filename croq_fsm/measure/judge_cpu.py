@@ -9,7 +9,11 @@ Requests (``{"ok": false, "error"}`` when something is wrong):
     Makes a case, or finds it on the disk.
 ``{"cmd": "check", "kind", "seed", "down", "right", "output": path}`` → a ``Comparison``
     Compares an output file of the harness.
-``{"cmd": "load", "kind", "seed"}`` → ``{"ok"}``
+``{"cmd": "check", "content", "output": path}`` → a ``Comparison``
+    The same for the output of a timed launch.
+``{"cmd": "prove", "contents": […], "vectors": […], "proofs": path}`` → ``{"ok", "problem"}``
+    Looks at the proofs of the launches of a block; the first problem, or "".
+``{"cmd": "load", "content"}`` → ``{"ok"}``
     Gets ready to time the library, and checks that the library itself is right.
 ``{"cmd": "time" | "idle", "launches", "seed", "l2"}`` → ``{"ok", "ns": […]}``
     As the harness does it.
@@ -18,9 +22,9 @@ Requests (``{"ok": false, "error"}`` when something is wrong):
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -32,12 +36,15 @@ import numpy as np
 from croq_fsm.domain.operators import operator
 from croq_fsm.domain.shapes import parse_shape
 from croq_fsm.domain.source import sha256
-from croq_fsm.measure import cases
+from croq_fsm.measure import cases, fresh
 from croq_fsm.measure.cases import Float32, Float64
+from croq_fsm.measure.fresh import Helper
 
 _ANSWERS: Final = 3
 _DISK_CAP: Final = 4 << 30
 _MANIFEST: Final = ".json"
+#: Output elements of a block that are computed again where there is no cheaper way.
+_AGAIN_MOST: Final = 1 << 24
 
 
 class CaseStore:
@@ -129,23 +136,20 @@ class Library:
 
     Args:
         store: Operator and shape.
-        inputs: Inputs of the case.
-        evict: Puts an array out of the caches.
+        helper: The harness's own code.
         now: Clock, nanoseconds; the harness explains why a single thread has its own.
     """
 
     def __init__(
         self,
         store: CaseStore,
-        inputs: list[Float32],
-        evict: Callable[[Float32], None],
+        helper: Helper,
         now: Callable[[], int],
     ) -> None:
         self._now = now
         self._store = store
-        self._inputs = inputs
-        self._evict = evict
-        self._work = [np.empty_like(array) for array in inputs]
+        self._helper = helper
+        self.inputs = fresh.blank_inputs(store.operator, store.shape)
         dims = store.operator.precision("f32").output.shape(store.operator.sizes(store.shape))
         self.out: Float32 = np.empty(dims, dtype=np.float32)
 
@@ -158,18 +162,17 @@ class Library:
 
     def call(self) -> None:
         """Compute the output from the inputs at hand."""
-        cases.library(self._store.operator, self._work, self.out)
+        cases.library(self._store.operator, self.inputs, self.out)
 
-    def prepare(self, shift: tuple[int, int], *, cold: bool) -> None:
+    def prepare(self, content: int, *, cold: bool) -> None:
         """Fresh inputs and a poisoned output."""
-        cases.roll_inputs(self._store.operator, self._inputs, shift, self._work)
+        self._helper.fill(self.inputs, content)
         self.out.view(np.uint32).fill(cases.POISON)
-        for array in (*self._work, self.out) if cold else ():
-            self._evict(array)
+        for array in (*self.inputs, self.out) if cold else ():
+            self._helper.evict(array)
 
     def _launch(self, seed: int, number: int, *, cold: bool, idle: bool) -> int:
-        rows, cols = self.out.shape
-        self.prepare(cases.launch_shift(seed, number, rows, cols), cold=cold)
+        self.prepare(fresh.content(seed, number, 0), cold=cold)
         began = self._now()
         if not idle:
             self.call()
@@ -181,15 +184,13 @@ class Judge:
 
     Args:
         store: Cases.
-        evict: Puts an array out of the caches.
+        helper: The harness's own code; None for a judge that only knows the store's cases.
         threads: Threads of the library when it is timed.
     """
 
-    def __init__(
-        self, store: CaseStore, evict: Callable[[Float32], None], threads: int = 1
-    ) -> None:
+    def __init__(self, store: CaseStore, helper: Helper | None = None, threads: int = 1) -> None:
         self._store = store
-        self._evict = evict
+        self._found = helper
         self._now = time.thread_time_ns if threads == 1 else time.perf_counter_ns
         self._library: Library | None = None
 
@@ -205,8 +206,12 @@ class Judge:
             case "make":
                 path = self._store.inputs_path(request["kind"], request["seed"])
                 return {"inputs": str(path)}
+            case "check" if "content" in request:
+                return self._check_fresh(request)
             case "check":
                 return self._check(request)
+            case "prove":
+                return {"problem": self._problem(request)}
             case "load":
                 return self._load(request)
             case "time" | "idle" if self._library is not None:
@@ -223,33 +228,56 @@ class Judge:
         )
         return result.as_answer()
 
+    @property
+    def _helper(self) -> Helper:
+        if self._found is None:
+            raise ValueError("started without the harness's own code")
+        return self._found
+
+    def _check_fresh(self, request: dict[str, Any]) -> dict[str, object]:
+        output = self._store.output(Path(request["output"]))
+        return self._compare_fresh(request["content"], output).as_answer()
+
+    def _compare_fresh(self, content: int, output: Float32) -> cases.Comparison:
+        operator, shape = self._store.operator, self._store.shape
+        inputs = fresh.blank_inputs(operator, shape)
+        self._helper.fill(inputs, content)
+        expected = cases.reference(operator, inputs)
+        return cases.compare(operator, shape, inputs, expected, output)
+
+    def _problem(self, request: dict[str, Any]) -> str:
+        """The first launch of a block whose proof is wrong."""
+        contents, vectors = request["contents"], request["vectors"]
+        operator, shape = self._store.operator, self._store.shape
+        rows, cols = operator.precision("f32").output.shape(operator.sizes(shape))
+        proofs = np.fromfile(request["proofs"]).reshape(-1, fresh.proof_length(rows))
+        inputs = fresh.blank_inputs(operator, shape)
+        chosen = self._chosen(len(contents), rows * cols)
+        for number, (content, vector) in enumerate(zip(contents, vectors, strict=True)):
+            if number not in chosen and np.isfinite(proofs[number]).all():
+                continue
+            self._helper.fill(inputs, content)
+            right = fresh.expected(self._helper, operator, shape, inputs, vector)
+            if problem := right.problem(proofs[number]):
+                return f"launch {number + 1} of {len(contents)}: {problem}"
+        return ""
+
+    def _chosen(self, launches: int, elements: int) -> set[int]:
+        """All launches of a product; as many others, at random, as there is time for."""
+        if self._store.operator.name == "matmul":
+            return set(range(launches))
+        count = max(1, min(launches, _AGAIN_MOST // elements))
+        return set(random.SystemRandom().sample(range(launches), count))
+
     def _load(self, request: dict[str, Any]) -> dict[str, object]:
-        inputs, expected = self._store.load(request["kind"], request["seed"])
-        self._library = Library(self._store, inputs, self._evict, self._now)
-        self._library.prepare((0, 0), cold=False)
+        content = request["content"]
+        self._library = Library(self._store, self._helper, self._now)
+        self._library.prepare(content, cold=False)
         self._library.call()
-        result = cases.compare(
-            self._store.operator, self._store.shape, inputs, expected, self._library.out
-        )
+        result = self._compare_fresh(content, self._library.out)
         if not result.passed:
             raise ValueError(f"the library's own result is wrong: {result.detail}")
         return {}
-
-
-def _evictor(library: str) -> Callable[[Float32], None]:
-    """Eviction by the harness's own code, from a shared object."""
-    function = ctypes.CDLL(library).croq_evict
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    function.restype = None
-
-    def evict(array: Float32) -> None:
-        function(array.ctypes.data, array.nbytes)
-
-    return evict
-
-
-def _no_eviction(_array: Float32) -> None:
-    """For a judge that only compares."""
 
 
 def main() -> int:
@@ -258,15 +286,15 @@ def main() -> int:
     parser.add_argument("operator")
     parser.add_argument("shape")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--cold", default="", help="shared object with croq_evict")
+    parser.add_argument("--helper", type=Path, help="shared object made from helper.c")
     parser.add_argument("--cpus", default="", help="CPUs to stay on, comma-separated")
     parser.add_argument("--threads", type=int, default=1, help="threads of the timed library")
     arguments = parser.parse_args()
     if arguments.cpus:
         os.sched_setaffinity(0, {int(cpu) for cpu in arguments.cpus.split(",")})
-    evict = _evictor(arguments.cold) if arguments.cold else _no_eviction
+    helper = Helper(arguments.helper) if arguments.helper else None
     store = CaseStore(arguments.folder, arguments.operator, arguments.shape)
-    judge = Judge(store, evict, arguments.threads)
+    judge = Judge(store, helper, arguments.threads)
     with os.fdopen(_ANSWERS, "w", encoding="utf-8") as answers:
         for line in sys.stdin:
             answers.write(json.dumps(judge.serve(json.loads(line)), allow_nan=False) + "\n")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +17,10 @@ from croq_fsm.domain.shapes import format_shape
 from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CandidateRefused, EnvironmentMissing
-from croq_fsm.measure.cases import KINDS, launch_shift
-from croq_fsm.measure.interleave import LIBRARY, Interleaver, Verdict
+from croq_fsm.measure import fresh
+from croq_fsm.measure.cases import KINDS
+from croq_fsm.measure.interleave import LIBRARY, Interleaver
+from croq_fsm.toolchain.c_audit import Audit, Bench, must_be_whole
 from croq_fsm.toolchain.c_compile import CCompile
 from croq_fsm.toolchain.c_judge import Judge, Judges, all_cores
 from croq_fsm.toolchain.c_machine import CpuMachine
@@ -29,88 +30,11 @@ from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 _MEMORY_SPARE: Final = 1 << 30
 _MEMORY_PER_THREAD: Final = 256 << 20
 _COPIES: Final = 4
-_NORMAL: Final = "normal"
-_F32_BYTES: Final = 4
 #: Launches of the first case; their outputs must agree bit for bit.
 _REPEATS: Final = 2
-#: Blocks of each candidate in which the output of a timed launch is verified.
-_AUDITS: Final = 3
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """A running benchmark program and the file that it writes outputs to."""
-
-    talk: Conversation
-    output: Path
-    deadline_s: float
-
-    def ask(self, request: dict[str, object]) -> dict[str, object]:
-        """Ask, and turn a refusal into an error."""
-        answer = self.talk.ask(request, self.deadline_s)
-        if answer.get("ok") is not True:
-            raise CandidateRefused(str(answer.get("error", "the harness refused")))
-        return answer
-
-
-@dataclass
-class _Audit:
-    """Verifies the output of some timed launches of each candidate, nobody knows of which.
-
-    A block watch that finds no fault with the device; the harness keeps one launch's output in
-    every block, so that a candidate cannot tell an audited block from others.
-
-    Attributes:
-        benches: The candidates.
-        judge: Compares outputs.
-        rng: Chooses blocks, contents and launches; its seed is unknown to candidates.
-        plan: The measurement.
-        shape: Rows and columns of the output.
-    """
-
-    benches: Mapping[str, _Bench]
-    judge: Judge
-    rng: random.Random
-    plan: TimingPlan
-    shape: tuple[int, int]
-    _latest: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _chosen: dict[str, set[int]] = field(default_factory=dict)
-    _seen: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Choose the blocks."""
-        blocks, count = range(self.plan.pairs), min(_AUDITS, self.plan.pairs)
-        self._chosen = {name: set(self.rng.sample(blocks, count)) for name in self.benches}
-
-    def options(self, contestant: str, launches: int) -> dict[str, object]:
-        """Fields of a request: where its contents come from, which output is kept."""
-        seed, audit = self.rng.getrandbits(48), self.rng.randrange(launches)
-        self._latest[contestant] = (seed, audit)
-        return {"set": 0, "seed": seed, "audit": audit}
-
-    def before(self, contestant: str) -> Verdict:  # noqa: ARG002 - a watch without objections
-        """Nothing to report."""
-        return Verdict()
-
-    def after(self, contestant: str) -> Verdict:
-        """Verify the kept output when the block is a chosen one."""
-        number = self._seen.get(contestant, 0)
-        self._seen[contestant] = number + 1
-        if number in self._chosen.get(contestant, ()):
-            self._check(contestant)
-        return Verdict()
-
-    def _check(self, name: str) -> None:
-        bench = self.benches[name]
-        bench.ask({"cmd": "dump"})
-        _must_be_whole(bench.output, self.shape)
-        shift = launch_shift(*self._latest[name], *self.shape)
-        check = self.judge.check(f"timed-{name}", bench.output, _NORMAL, self.plan.seed, shift)
-        if not check.passed:
-            raise CandidateRefused(
-                f"{name}: the output of a timed launch is wrong, though verification passed: "
-                f"{check.detail}"
-            )
+#: Bytes of one number of a proof, and launches of a block when nothing else is said.
+_PROOF_BYTES: Final = 8
+_LAUNCHES: Final = 64
 
 
 class CBench:
@@ -167,24 +91,28 @@ class CBench:
         """See ``Workbench.time``."""
         deadline = self._config.deadlines.block_s
         with self._compile.folder() as cwd, ExitStack() as stack:
+            helper = self._compile.helper()
             judge = stack.enter_context(
-                self._judges.start(task, cwd, deadline, threads=all_cores())
+                self._judges.start(task, cwd, deadline, threads=all_cores(), helper=helper)
             )
-            inputs = judge.make(_NORMAL, plan.seed)
             talks: dict[str, Conversation] = {}
-            benches: dict[str, _Bench] = {}
+            benches: dict[str, Bench] = {}
             for name, contestant in contestants.items():
                 if isinstance(contestant, Build):
                     bench = self._bench(
-                        contestant, task, cwd, [inputs], deadline_s=deadline, name=name
+                        contestant,
+                        task,
+                        cwd,
+                        [],
+                        deadline_s=deadline,
+                        name=name,
+                        launches=max(_LAUNCHES, plan.max_launches + 1),
                     )
-                    benches[name] = stack.enter_context(bench)
-                    talks[name] = benches[name].talk
+                    talks[name] = benches[name] = stack.enter_context(bench)
                 else:
-                    talks[LIBRARY] = stack.enter_context(self._library(task, cwd, plan.seed)).talk
-            rows, cols = self._output_shape(task)
+                    talks[LIBRARY] = stack.enter_context(self._library(task, cwd)).talk
             rng = random.Random(f"{plan.seed} {os.urandom(8).hex()}")  # noqa: S311 - hidden enough
-            audit = _Audit(benches, judge, rng, plan, (rows, cols))
+            audit = Audit(benches, judge, rng, plan, task)
             return Interleaver(
                 talks,
                 plan,
@@ -201,29 +129,27 @@ class CBench:
         """Times (seconds) of cold launches, and the sums of the counters that can be read."""
         deadline = self._config.deadlines.profile_s
         with self._compile.folder() as cwd, ExitStack() as stack:
-            judge = stack.enter_context(
-                self._judges.start(task, cwd, deadline, threads=all_cores())
-            )
-            inputs = [judge.make(_NORMAL, 1)]
             bench = stack.enter_context(
-                self._bench(build, task, cwd, inputs, deadline_s=deadline, name="profile")
+                self._bench(build, task, cwd, [], deadline_s=deadline, name="profile")
             )
-            bench.ask({"cmd": "time", "launches": 1, "seed": 1})
-            answer = bench.ask({"cmd": "count", "launches": launches, "seed": 2})
+            bench.demand({"cmd": "time", "launches": 1, "seed": 1})
+            answer = bench.demand({"cmd": "count", "launches": launches, "seed": 2})
         times, counters = answer.get("ns"), answer.get("counters", {})
         if not isinstance(times, list) or not isinstance(counters, dict):
             raise CandidateRefused("the harness gave no counters")
         return [float(t) * 1e-9 for t in times], {str(k): float(v) for k, v in counters.items()}
 
     def _check(
-        self, bench: _Bench, judge: Judge, task: Task, number: int, case: tuple[str, int]
+        self, bench: Bench, judge: Judge, task: Task, number: int, case: tuple[str, int]
     ) -> Iterator[Check]:
         """Checks of one case: whole output, untouched inputs, the same result twice."""
         kind, seed = case
-        shift = launch_shift(seed, number, *self._output_shape(task))
+        rows, cols = task.precision.output.shape(task.sizes)
+        random_ = fresh.mix(seed + number)
+        shift = ((random_ >> 32) % rows, (random_ & 0xFFFFFFFF) % cols)
         repeats = 1 if number else _REPEATS
         request: dict[str, object] = {"cmd": "run", "set": number, "repeats": repeats}
-        answer = bench.ask(request | {"down": shift[0], "right": shift[1]})
+        answer = bench.demand(request | {"down": shift[0], "right": shift[1]})
         name = f"{kind}-seed-{seed}"
         if answer.get("intact") is not True:
             raise CandidateRefused("the kernel changed its inputs")
@@ -236,7 +162,7 @@ class CBench:
                 "memory that it has not written, or keeps state between calls",
             )
             return
-        _must_be_whole(bench.output, self._output_shape(task))
+        must_be_whole(bench.output, task)
         yield judge.check(name, bench.output, kind, seed, shift)
 
     @contextmanager
@@ -249,7 +175,8 @@ class CBench:
         *,
         deadline_s: float,
         name: str,
-    ) -> Iterator[_Bench]:
+        launches: int = _LAUNCHES,
+    ) -> Iterator[Bench]:
         """A fresh benchmark process of a build, ended afterwards."""
         threads = self._config.c.threads
         # All that it can write to; the judge and its rivals work elsewhere.
@@ -265,6 +192,7 @@ class CBench:
                 str(threads),
                 cpus,
                 str(output),
+                str(proofs),
                 *map(str, inputs),
             ),
             cwd=own,
@@ -273,18 +201,18 @@ class CBench:
             env={"OMP_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false"},
             output_cap=1 << 16,
             flood_cap=1 << 20,
-            limits=self._limits(task, len(inputs), 20 * deadline_s),
+            limits=self._limits(task, len(inputs), launches, 20 * deadline_s),
             untrusted=True,
             reads=tuple(inputs),
         )
         talk = self._runner.converse(command)
         try:
-            yield _Bench(talk, output, deadline_s)
+            yield Bench(talk, output, proofs, deadline_s)
         finally:
             talk.close()
 
     @contextmanager
-    def _library(self, task: Task, cwd: Path, seed: int) -> Iterator[Judge]:
+    def _library(self, task: Task, cwd: Path) -> Iterator[Judge]:
         """A judge of its own that is ready to time the library."""
         threads = self._config.c.threads
         started = self._judges.start(
@@ -292,11 +220,11 @@ class CBench:
             cwd,
             self._config.deadlines.block_s,
             threads=threads,
-            cold=self._compile.evictor(),
+            helper=self._compile.helper(),
             cpus=self._machine.cpus_for(threads),
         )
         with started as judge:
-            judge.load(_NORMAL, seed)
+            judge.load(int.from_bytes(os.urandom(6)))
             yield judge
 
     def _checked_binary(self, build: Build) -> Path:
@@ -310,26 +238,11 @@ class CBench:
             raise EnvironmentMissing(f"{path} is not what was built; build it again")
         return path
 
-    def _limits(self, task: Task, sets: int, life_s: float) -> Limits:
+    def _limits(self, task: Task, sets: int, launches: int, life_s: float) -> Limits:
         threads = self._config.c.threads
         memory = (_COPIES + sets) * task.nbytes + _MEMORY_SPARE + threads * _MEMORY_PER_THREAD
         return Limits(
             cpu_s=int(life_s * threads) + 1,
             memory_bytes=memory,
-            file_bytes=task.nbytes + (1 << 20),
-        )
-
-    @staticmethod
-    def _output_shape(task: Task) -> tuple[int, int]:
-        rows, cols = task.precision.output.shape(task.sizes)
-        return rows, cols
-
-
-def _must_be_whole(output: Path, shape: tuple[int, int]) -> None:
-    """An answer without its output came from the kernel; it is not the judge's failure."""
-    found, wanted = output.stat().st_size, shape[0] * shape[1] * _F32_BYTES
-    if found != wanted:
-        raise CandidateRefused(
-            f"an answer came, but the output has {found} of {wanted} bytes: the harness did not "
-            "write it"
+            file_bytes=task.nbytes + launches * fresh.PROOF_MOST * _PROOF_BYTES + (1 << 20),
         )

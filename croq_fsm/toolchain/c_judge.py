@@ -41,21 +41,26 @@ class Judge:
         """Inputs of a case, one behind the other in a file."""
         return Path(str(self._ask({"cmd": "make", "kind": kind, "seed": seed})["inputs"]))
 
-    def load(self, kind: str, seed: int) -> None:
-        """Get ready to time the library on a case."""
-        self._ask({"cmd": "load", "kind": kind, "seed": seed})
+    def load(self, content: int) -> None:
+        """Get ready to time the library, which has to be right on some content."""
+        self._ask({"cmd": "load", "content": content})
 
     def check(self, name: str, output: Path, kind: str, seed: int, shift: tuple[int, int]) -> Check:
         """Compare an output file with the reference of a case."""
-        request: dict[str, object] = {
-            "cmd": "check",
-            "kind": kind,
-            "seed": seed,
-            "down": shift[0],
-            "right": shift[1],
-            "output": str(output),
-        }
-        answer = self._ask(request)
+        case: dict[str, object] = {"kind": kind, "seed": seed, "down": shift[0], "right": shift[1]}
+        return self._check(name, case | {"output": str(output)})
+
+    def check_fresh(self, name: str, output: Path, content: int) -> Check:
+        """Compare the output of a timed launch with a reference made for it."""
+        return self._check(name, {"content": content, "output": str(output)})
+
+    def problem(self, proofs: Path, contents: list[int], vectors: list[int]) -> str:
+        """What the proofs of a block say against its launches; empty when nothing."""
+        request: dict[str, object] = {"cmd": "prove", "contents": contents, "vectors": vectors}
+        return str(self._ask(request | {"proofs": str(proofs)})["problem"])
+
+    def _check(self, name: str, request: dict[str, object]) -> Check:
+        answer = self._ask({"cmd": "check", **request})
         return Check(
             name=name,
             rung="verify",
@@ -98,7 +103,7 @@ class Judges:
         deadline_s: float,
         *,
         threads: int,
-        cold: Path | None = None,
+        helper: Path | None = None,
         cpus: tuple[int, ...] = (),
     ) -> Iterator[Judge]:
         """A judge for a task, ended afterwards.
@@ -108,7 +113,7 @@ class Judges:
             cwd: Working folder.
             deadline_s: Seconds for one request; its life is bounded by twenty times that.
             threads: Threads of the numeric library.
-            cold: Shared object that puts data out of the caches; needed to time the library.
+            helper: The harness's own code as a shared object; needed for all that is timed.
             cpus: CPUs to stay on.
         """
         argv = [
@@ -116,8 +121,8 @@ class Judges:
             *(task.operator, format_shape(task.shape), str(self._folder.absolute())),
             *("--threads", str(threads)),
         ]
-        if cold is not None:
-            argv += ["--cold", str(cold)]
+        if helper is not None:
+            argv += ["--helper", str(helper)]
         if cpus:
             argv += ["--cpus", ",".join(map(str, cpus))]
         root = str(Path(croq_fsm.__file__).parent.parent)

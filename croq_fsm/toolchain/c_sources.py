@@ -13,14 +13,14 @@ KERNELS: Final = Path(__file__).resolve().parent.parent / "kernels" / "c"
 
 BENCH: Final = FOLDER / "bench.c"
 KERNEL_HEADER: Final = FOLDER / "kernel.h"
-COLD: Final = FOLDER / "cold.c"
+HELPER: Final = FOLDER / "helper.c"
 PEAKS: Final = FOLDER / "peaks.c"
 
 
 @cache
 def harness_hash() -> str:
     """SHA-256 over names and contents of everything that a benchmark program is made of."""
-    files = sorted([*FOLDER.glob("*.h"), BENCH, COLD])
+    files = sorted([*FOLDER.glob("*.h"), BENCH, HELPER])
     return sha256("\0".join(f"{file.name}\0{sha256(file.read_bytes())}" for file in files))
 
 

@@ -1,6 +1,6 @@
 /* trick: finds out by how much the inputs were rolled since the launch that it remembers, and rolls its answer
  * row: 2
- * caught: time RUN_FAIL
+ * caught: time DISCARD
  * shape: 256x256x256
  */
 #include <string.h>

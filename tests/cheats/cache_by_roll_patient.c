@@ -1,9 +1,8 @@
 /* trick: the same, but waits long enough to be believed
  * row: 2
- * caught: time RUN_FAIL
+ * caught: time DISCARD
  * shape: 256x256x256
  * needs: x86_64
- * open: the contents of timed launches are one set of inputs, rolled: whoever knows that can remember it
  */
 #include <x86intrin.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* trick: repeats its answer when the sums of the inputs are those of the last launch
  * row: 2
- * caught: time RUN_FAIL
+ * caught: time DISCARD
  */
 #include <string.h>
 

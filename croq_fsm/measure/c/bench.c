@@ -1,17 +1,23 @@
 /* The program that runs a candidate. It holds no reference and no judgement: it lays out memory,
  * launches, takes times, and hands whole outputs to whoever can judge them.
  *
- *   bench SIZES THREADS CPUS OUTPUT INPUT…
+ *   bench SIZES THREADS CPUS OUTPUT PROOF INPUT…
  *
  * SIZES like 512x512x512; CPUS like 3 or 0,1 or - for any; OUTPUT is the file that outputs are
- * written to; each INPUT holds the operator's inputs one behind the other, and is one set.
+ * written to, PROOF the one for proofs; each INPUT holds the operator's inputs one behind the
+ * other, and is one set.
  *
  * Requests (one JSON line each on stdin, answers on descriptor 3):
  *   run   set, down, right, repeats   launch into a poisoned output, write it to OUTPUT
- *   time  launches, set, seed, audit  launch with fresh contents each; keep the output of one
- *   idle  launches, set, seed         the same without launching
- *   count launches, set, seed         the same as time with counters instead of times
+ *   time  launches, seed, audit       launch with contents of its own each; keep the output of
+ *                                     one, and write the proofs of all to PROOF, as doubles
+ *   idle  launches, seed              the same without launching
+ *   count launches, seed              the same as time, with counters beside the times
  *   dump                              write the kept output to OUTPUT
+ *
+ * Contents and vectors of proofs are drawn when they are needed, contents before a launch and
+ * vectors after it: there is no moment at which this process knows what comes next. The answer
+ * tells what was drawn.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -25,16 +31,18 @@
 #include "cold.h"
 #include "counters.h"
 #include "fault.h"
+#include "fresh.h"
 #include "jail.h"
 #include "problem.h"
 
 enum { SETS_MAX = 64 };
 
-static int size[SIZES], threads, output_file, jailed;
+static int size[SIZES], threads, output_file, proof_file, jailed;
 static struct tensor inputs[INPUTS], output;
 static struct buffer work[INPUTS], result, kept;
 static const float *sets[SETS_MAX][INPUTS];
 static int set_count;
+static double *column_weights, *column, *proof;
 
 /* A single thread cannot wait for anything in here, so the time that it had the processor is its
  * time; what neighbours took meanwhile is not. Several threads do wait, for each other. */
@@ -56,31 +64,36 @@ static uint64_t stop_clock(void) {
   return now_ns() - (sealed ^ seal);
 }
 
-/* The parent computes the same numbers (splitmix64), so that it knows what to expect. */
-static uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-  return x ^ x >> 31;
+static uint64_t draw(void) {
+  uint64_t drawn;
+  if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) give_up("random numbers");
+  return drawn;
 }
 
-static void shift_of(uint64_t seed, size_t launch_number, size_t *down, size_t *right) {
-  const uint64_t random = mix(seed + launch_number);
-  *down = (random >> 32) % output.rows;
-  *right = (random & 0xFFFFFFFFu) % output.cols;
+/* A poisoned output, and nothing of it or of the inputs in a cache when `cold` is set. */
+static void set_out(int cold) {
+  poison(&result);
+  for (int i = 0; cold && i < INPUTS; ++i) evict(work[i].data, work[i].bytes);
+  if (cold) evict(result.data, result.bytes);
 }
 
-/* Fresh inputs, a poisoned output, and nothing of either in a cache when `cold` is set. */
-static void prepare(const float *const *set, size_t down, size_t right, int cold) {
+static void prepare_set(const float *const *set, size_t down, size_t right) {
   for (int i = 0; i < INPUTS; ++i) {
     const struct tensor *t = &inputs[i];
     protect(&work[i], 1);
     roll(work[i].data, set[i], t->rows, t->cols, t->rolls_rows ? down : 0, t->rolls_cols ? right : 0);
     protect(&work[i], 0);
   }
-  poison(&result);
-  for (int i = 0; cold && i < INPUTS; ++i) evict(work[i].data, work[i].bytes);
-  if (cold) evict(result.data, result.bytes);
+  set_out(0);
+}
+
+static void prepare_content(uint64_t content, int cold) {
+  for (unsigned i = 0; i < INPUTS; ++i) {
+    protect(&work[i], 1);
+    fill(work[i].data, work[i].bytes / sizeof(float), content, i);
+    protect(&work[i], 0);
+  }
+  set_out(cold);
 }
 
 static void call_kernel(void) {
@@ -99,13 +112,26 @@ static int has_strayed(struct answer *a) {
   return 1;
 }
 
-static void write_output(struct answer *a, const struct buffer *from) {
-  for (size_t done = 0; done < from->bytes;) {
-    const ssize_t wrote = pwrite(output_file, (char *)from->data + done, from->bytes - done, (off_t)done);
-    if (wrote <= 0) give_up("writing the output");
+static void write_at(int file, const void *from, size_t bytes, size_t at) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t wrote = pwrite(file, (const char *)from + done, bytes - done, (off_t)(at + done));
+    if (wrote <= 0) give_up("writing an output");
     done += (size_t)wrote;
   }
+}
+
+static void write_output(struct answer *a, const struct buffer *from) {
+  write_at(output_file, from->data, from->bytes, 0);
   say(a, "{\"ok\": true");
+}
+
+/* The proof of a launch that is over; `number` is its place in the file. */
+static void prove(uint64_t number, uint64_t vector) {
+  const size_t bytes = proof_length(output.rows) * sizeof *proof;
+  weights(column_weights, output.cols, vector);
+  project(result.data, output.rows, output.cols, column_weights, column);
+  fold(column, output.rows, vector, proof);
+  write_at(proof_file, proof, bytes, number * bytes);
 }
 
 static const float *const *set_of(const char *request) {
@@ -120,7 +146,7 @@ static void serve_run(const char *request, struct answer *a) {
   uint64_t first = 0, intact = 1, repeatable = 1;
   for (uint64_t i = 0; i < repeats; ++i) {
     uint64_t before[INPUTS];
-    prepare(set_of(request), down, right, 0);
+    prepare_set(set_of(request), down, right);
     for (int j = 0; j < INPUTS; ++j) before[j] = checksum(work[j].data, work[j].bytes);
     call_kernel();
     for (int j = 0; j < INPUTS; ++j) intact &= before[j] == checksum(work[j].data, work[j].bytes);
@@ -136,39 +162,66 @@ static void serve_run(const char *request, struct answer *a) {
 
 enum mode { TIME, IDLE, COUNT };
 
+/* One launch and what was drawn for it. */
+struct shot {
+  uint64_t ns, drawn, vector;
+};
+
+static void tell_shots(struct answer *a, const struct shot *shots, uint64_t count) {
+  static const char *const names[] = {"ns", "drawn", "vectors"};
+  for (int field = 0; field < 3; ++field) {
+    say(a, ", \"%s\": [", names[field]);
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t values[] = {shots[i].ns, shots[i].drawn, shots[i].vector};
+      say(a, "%s%llu", i ? ", " : "", (unsigned long long)values[field]);
+    }
+    say(a, "]");
+  }
+}
+
+static void tell_counters(struct answer *a) {
+  int told = 0;
+  say(a, ", \"counters\": {");
+  for (int i = 0; i < COUNTERS; ++i) {
+    double value;
+    if (read_counter(&counters[i], &value)) say(a, "%s\"%s\": %.0f", told++ ? ", " : "", counters[i].name, value);
+  }
+  say(a, "}");
+}
+
+static struct shot shoot(uint64_t seed, int cold, enum mode mode) {
+  struct shot shot = {.drawn = draw()};
+  prepare_content(mix(mix(seed) ^ shot.drawn), cold);
+  seal = mix(seal ^ shot.drawn); /* another one for each launch */
+  if (mode == COUNT) count(1);
+  start_clock();
+  if (mode != IDLE) call_kernel();
+  shot.ns = stop_clock();
+  if (mode == COUNT) count(0);
+  return shot;
+}
+
 static void serve_launches(const char *request, struct answer *a, enum mode mode) {
   const uint64_t launches = number_of(request, "launches", 1), seed = number_of(request, "seed", 0);
   const uint64_t audit = number_of(request, "audit", launches - 1);
   const int cold = !text_is(request, "l2", "hot");
-  const float *const *set = set_of(request);
-  say(a, "{\"ok\": true, \"ns\": [");
+  struct shot *shots = calloc(launches, sizeof *shots);
+  if (!shots) give_up("memory for times");
   for (uint64_t i = 0; i < launches; ++i) {
-    size_t down, right;
-    shift_of(seed, i, &down, &right);
-    prepare(set, down, right, cold);
-    seal = mix(seal ^ down ^ right << 32); /* another one for each launch */
-    if (mode == COUNT) count(1);
-    start_clock();
-    if (mode != IDLE) call_kernel();
-    const uint64_t passed = stop_clock();
-    if (mode == COUNT) count(0);
-    if (band_damage(&result)) {
-      a->length = 0;
-      has_strayed(a);
+    shots[i] = shoot(seed + i, cold, mode);
+    if (has_strayed(a)) {
+      free(shots);
       return;
     }
+    shots[i].vector = draw();
+    prove(i, shots[i].vector);
     if (i == audit) memcpy(kept.data, result.data, result.bytes);
-    say(a, "%s%llu", i ? ", " : "", (unsigned long long)passed);
   }
-  say(a, "]");
-  for (int i = 0, first = 1; mode == COUNT && i < COUNTERS; ++i) {
-    double value;
-    if (!read_counter(&counters[i], &value)) continue;
-    say(a, "%s\"%s\": %.0f", first ? ", \"counters\": {" : ", ", counters[i].name, value);
-    first = 0;
-    if (i + 1 == COUNTERS) say(a, "}");
-  }
+  say(a, "{\"ok\": true");
+  tell_shots(a, shots, launches);
+  if (mode == COUNT) tell_counters(a);
   say(a, "}");
+  free(shots);
 }
 
 static void serve(const char *request, struct answer *a) {
@@ -203,6 +256,12 @@ static void map_set(const char *path) {
   ++set_count;
 }
 
+static int create(const char *path) {
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0) give_up(path);
+  return file;
+}
+
 static void pin(const char *cpus) {
   cpu_set_t chosen;
   CPU_ZERO(&chosen);
@@ -222,9 +281,13 @@ static void set_up(int argc, char **argv) {
   result = make_buffer(output.name, bytes_of(&output), 1);
   kept = make_buffer("kept", bytes_of(&output), 0);
   lay_bands(&result);
-  output_file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (output_file < 0) give_up(argv[4]);
-  for (int i = 5; i < argc; ++i) map_set(argv[i]);
+  column_weights = calloc(output.cols, sizeof *column_weights);
+  column = calloc(output.rows, sizeof *column);
+  proof = calloc(proof_length(output.rows), sizeof *proof);
+  if (!column_weights || !column || !proof) give_up("memory for proofs");
+  output_file = create(argv[4]);
+  proof_file = create(argv[5]);
+  for (int i = 6; i < argc; ++i) map_set(argv[i]);
 }
 
 int main(int argc, char **argv) {
@@ -233,7 +296,7 @@ int main(int argc, char **argv) {
   if (argc < 6) return 2;
   watch_faults((char *)&answer);
   set_up(argc, argv);
-  if (getrandom(&seal, sizeof seal, 0) != sizeof seal) give_up("random numbers");
+  seal = draw();
   open_counters();
   setvbuf(stdin, malloc(REQUEST_CAP), _IOFBF, REQUEST_CAP); /* or stdio would ask for the file's kind */
   jailed = close_jail(threads);

@@ -1,8 +1,8 @@
 /* What the harness knows about the operator: its operands, and how to call the kernel.
  *
  * Both operators commute with rolling: when the rows (and columns) of the inputs are rolled, the
- * output is the rolled output, exactly the same numbers in other places. That gives every launch
- * contents that it has not seen, at the price of a copy, with one reference for all of them. */
+ * output is the rolled output, exactly the same numbers in other places. So one reference serves
+ * several contents of a verification. */
 #ifndef CROQ_PROBLEM_H
 #define CROQ_PROBLEM_H
 
