@@ -44,6 +44,8 @@ from croq_fsm.ideators import load
 from croq_fsm.ideators.contract import Ideator
 from croq_fsm.ports import Ports
 from croq_fsm.root import Root, RootLock
+from croq_fsm.sandbox import probe as sandbox
+from croq_fsm.sandbox.policy import Policy
 from croq_fsm.service import Service, WatchedChildren, service_of
 from croq_fsm.signals import Wanted, handled
 from croq_fsm.storage import disk, expected, migrate
@@ -56,7 +58,7 @@ from croq_fsm.storage.journal import ChildTable
 from croq_fsm.storage.layout import Layout
 from croq_fsm.storage.repository import Repository
 from croq_fsm.storage.setting_aside import SET_ASIDE
-from croq_fsm.toolchain.registry import open_workbench
+from croq_fsm.toolchain.registry import ON_DEVICES, open_workbench
 from croq_fsm.toolchain.runner import LocalRunner, kill_survivors
 from croq_fsm.toolchain.workbench import Workbench
 from states import HANDLERS
@@ -140,6 +142,9 @@ class Daemon:
             session = reader.session(session_id)
             config = Config.model_validate(reader.config(session.id))
         self.wishes.stop = None
+        sandbox.ensure(
+            self.runner, self.config, self.root.work, device=session.task.dsl in ON_DEVICES
+        )
         workbench = self.workbench(session.task.dsl, config)
         names = session.task.model.split(",")
         loaded: list[Ideator] = []
@@ -313,6 +318,8 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
         daemon = _compose(root, config, repository, (run_id, stop, clock, service))
         daemon.git.check()
         _recover(daemon)
+        level = sandbox.ensure(daemon.runner, config, root.work, device=False)
+        _log.info("sandbox", level=level.text)
         ballast.take(config.storage.min_free_mb * _MIB)
         stack.enter_context(service.still.watched())
         notifier.ready("recovered; working")
@@ -343,6 +350,7 @@ def _compose(
         stop=stop,
         deadlines=config.deadlines,
         tick=_inbox_watch(root, stop, service),
+        policy=Policy.of(config),
     )
     git = Git(root.path, runner, config.git.author, config.deadlines.git_s)
     repository.start_run(
@@ -386,14 +394,18 @@ def _recover(daemon: Daemon) -> None:
     """Clear away what a former daemon left: its children, its lock, its folders."""
     with daemon.repository.read() as reader:
         former = reader.open_runs(except_for=daemon.run_id)
+        git_since = reader.open_child_since("git")
     for run in former:
         killed = kill_survivors(run, tick=lambda: daemon.service.heart.notifier.extend(30.0))
         if killed:
             _log.warning("survivors of a former daemon were ended", run_id=run, pids=killed)
     now = int(daemon.clock.now() * 1e6)
     daemon.repository.close_children_of_dead_runs(daemon.run_id, now)
-    if daemon.git.remove_stale_lock():
-        _log.warning("a stale index.lock was removed", root=str(daemon.root.path))
+    # A git of ours that died with the daemon left its locks; any other lock has to be old.
+    locks = daemon.git.remove_stale_locks()
+    locks += [] if git_since is None else daemon.git.remove_stale_locks(git_since)
+    if locks:
+        _log.warning("stale locks of git were removed", root=str(daemon.root.path), locks=locks)
     for leftover in daemon.root.leftovers():
         shutil.rmtree(leftover, ignore_errors=True)
     _keep_promises(daemon)

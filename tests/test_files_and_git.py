@@ -123,9 +123,9 @@ def test_a_stale_index_lock_is_removed(git: Git) -> None:
     """A lock that no git process owns does not stop the night."""
     lock = git.root / ".git" / "index.lock"
     lock.touch()
-    assert not git.remove_stale_lock(), "a young lock may be an editor's"
+    assert not git.remove_stale_locks(), "a young lock may be an editor's"
     os.utime(lock, (0, 0))
-    assert git.remove_stale_lock()
+    assert git.remove_stale_locks()
     _write(git, "a", "1")
     git.commit(["a"], "m\n\nCroq-Attempt: s/1\n", "s/1")
 

@@ -49,6 +49,10 @@ def resume(
     for_: Annotated[
         str | None, typer.Option("--for", help="Stop after this time from now: 30m, 8h")
     ] = None,
+    or_start: Annotated[
+        bool,
+        typer.Option("--or-start", help="Without anything to resume, work on the configured queue"),
+    ] = False,
     root: RootOption = None,
     config: ConfigOption = None,
     detach: Annotated[
@@ -68,12 +72,47 @@ def resume(
         raise UsageError("--rounds must be at least 1")
     limits = Limits(rounds, None if for_ is None else parse_duration(for_))
     here = place(root, config, json_log=log_json)
+    if session is None and not reopen:
+        kept = _keep_last_promises(here)
+        if kept and not or_start:
+            raise typer.Exit
+        if or_start and not _unfinished(here):
+            from croq_fsm.cli.start import queue
+
+            raise typer.Exit(queue(here, detach=detach, as_log=log_json))
     _check(here, session, reopen=reopen, limits=limits)
     if detach:
         from croq_fsm.cli.detach import background
 
         raise typer.Exit(background(here))
     raise typer.Exit(_work(here, session, reopen=reopen, limits=limits, as_log=log_json))
+
+
+def _unfinished(here: Place) -> bool:
+    """Whether there is a session that has not ended."""
+    if not here.root.database.is_file():
+        return False
+    with archive_of(here.root) as archive, archive.look() as reader:
+        return any(not s.state.is_final for s in reader.sessions())
+
+
+def _keep_last_promises(here: Place) -> bool:
+    """Every session has ended, but the last daemon died before it wrote what it had promised."""
+    from croq_fsm.daemon import opened
+    from croq_fsm.errors import ForeignSchema
+
+    if not here.root.database.is_file():
+        return False
+    try:
+        with archive_of(here.root) as archive, archive.look() as reader:
+            ended = all(s.state.is_final for s in reader.sessions())
+            promised = bool(reader.open_intents())
+    except ForeignSchema:
+        return False
+    if ended and promised:
+        with opened(here.root, here.config):
+            typer.echo("files and commits that an ended session had promised are written now")
+    return ended and promised
 
 
 def _check(here: Place, name: str | None, *, reopen: bool, limits: Limits) -> None:

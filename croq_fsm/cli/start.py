@@ -100,6 +100,17 @@ def start(
     raise typer.Exit(_work(here, planned, seconds, as_log=log_json))
 
 
+def queue(here: Place, *, detach: bool, as_log: bool) -> int:
+    """Work on the queue of the configuration, for a command that found nothing else to do."""
+    wanted = Wanted(None, None, None, None, None, None, None, None, None)
+    planned = _plan(wanted, here)
+    if detach:
+        from croq_fsm.cli.detach import background
+
+        return background(here)
+    return _work(here, planned, None, as_log=as_log)
+
+
 def _plan(wanted: Wanted, here: Place) -> list[Planned]:
     from croq_fsm.cli.requests import plan
 

@@ -6,6 +6,7 @@ Hooks, signing, background packing and pushing never happen.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
@@ -17,11 +18,13 @@ import psutil
 
 from croq_fsm import faults
 from croq_fsm.errors import CroqError, EnvironmentMissing, UsageError
-from croq_fsm.toolchain.process import Command, Completed, Runner
+from croq_fsm.toolchain.process import Command, Completed, Ending, Runner
 
 TRAILER: Final = "Croq-Attempt"
 _SEARCH_DEPTH: Final = 500
 _STALE_S: Final = 300.0
+#: File systems keep times no finer than this, seconds.
+_GRAIN_S: Final = 1.0
 #: File or folder in the repository's folder → what the user is in the middle of.
 _MIDDLES: Final = {
     "MERGE_HEAD": "a merge",
@@ -150,18 +153,33 @@ class Git:
         named = dot.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
         return (self.root / named).resolve()
 
-    def remove_stale_lock(self) -> bool:
-        """Remove an index lock that no living git process can own; True when one was removed."""
-        lock = self._folder / "index.lock"
-        try:
-            age = time.time() - lock.stat().st_mtime
-        except FileNotFoundError:
-            return False
-        # Editors hold the lock without a process named git, but not for minutes.
-        if age < _STALE_S or self._git_alive():
-            return False
-        lock.unlink(missing_ok=True)
-        return True
+    def remove_stale_locks(self, since: float | None = None) -> list[str]:
+        """Remove locks that no living git process can own; returns their names.
+
+        Args:
+            since: Start of a git child of ours that was killed, UTC seconds. A lock that is not
+                older than that is its; any other one has to be old, for an editor may hold it.
+        """
+        oldest = time.time() - _STALE_S if since is None else since - _GRAIN_S
+        doomed = []
+        for lock in (self._folder / "index.lock", *self._ref_locks()):
+            with contextlib.suppress(FileNotFoundError):
+                made = lock.stat().st_mtime
+                if made >= oldest if since is not None else made <= oldest:
+                    doomed.append(lock)
+        if not doomed or self._git_alive():
+            return []
+        for lock in doomed:
+            lock.unlink(missing_ok=True)
+        return [lock.name for lock in doomed]
+
+    def _ref_locks(self) -> list[Path]:
+        common = self._folder / "commondir"
+        shared = self._folder
+        if common.is_file():
+            shared = (shared / common.read_text(encoding="utf-8").strip()).resolve()
+        found = [self._folder / "HEAD.lock", shared / "packed-refs.lock"]
+        return [*found, *(shared / "refs" / "heads").rglob("*.lock")]
 
     def _git_alive(self) -> bool:
         for process in psutil.process_iter(["name", "cwd"]):
@@ -188,7 +206,12 @@ class Git:
 
     def _problem(self, what: str, done: Completed) -> CroqError:
         text = done.output.strip()
-        if "index.lock" in text or "partial commit during" in text or "unmerged" in text:
+        if (
+            ".lock': File exists" in text
+            or "index.lock" in text
+            or "partial commit during" in text
+            or "unmerged" in text
+        ):
             return GitPostponed(f"git {what} has to wait: {text}")
         return EnvironmentMissing(f"git {what} failed in {self.root}: {text}")
 
@@ -200,7 +223,8 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",
         }
-        return self.runner.run(
+        began = time.time()
+        done = self.runner.run(
             Command(
                 argv=("git", *_OPTIONS, *arguments),
                 cwd=self.root,
@@ -210,3 +234,7 @@ class Git:
                 stdin=stdin,
             )
         )
+        if done.ending is not Ending.EXITED:
+            # It had no chance to take its locks away, and nobody else will.
+            self.remove_stale_locks(began)
+        return done

@@ -312,6 +312,15 @@ class Reader:
         )
         return [str(row["run_id"]) for row in self._all(query)]
 
+    def open_child_since(self, label: str) -> float | None:
+        """UTC seconds at which the oldest child of that label began that nobody saw end."""
+        table = schema.children
+        query = select(func.min(table.c.started_at)).where(
+            and_(table.c.label == label, table.c.ended_at.is_(None))
+        )
+        found = self._connection.execute(query).scalar_one()
+        return None if found is None else found / 1e6
+
     def decision_counts(self, session_id: str) -> dict[Decision, int]:
         """Rounds by decision, counted from the rows; grows with the history."""
         table = schema.rounds
