@@ -55,15 +55,16 @@ def make_task(request: Request, config: Config, now: float) -> Task:
             f"{'x'.join(['512'] * len(op.dims))}'; {name} wants {dims}, "
             f"dtypes: {', '.join(dtypes)}"
         )
-    op.precision(request.dtype)
+    dtype = op.dtype(request.dtype)
     shape = parse_shape(request.shape, op.dims)
+    op.check_shape(shape, dtype)
     hours = request.hours if request.hours is not None else config.limits.hours or None
     if request.rounds is not None and request.rounds < 1:
         raise UsageError("--rounds must be at least 1")
     return Task(
         dsl=dsl,
         operator=name,
-        dtype=request.dtype,
+        dtype=dtype,
         shape=shape,
         kernel=str(request.kernel) if request.kernel else f"builtin:{name}",
         model=request.ideator or config.ideator,

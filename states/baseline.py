@@ -164,6 +164,9 @@ def _measured(
 
 
 def _library_name(task: Task) -> str:
+    """What iter000 is. Where no library does exactly the same, the name says so."""
+    if task.precision.library:
+        return task.precision.library
     return _LIBRARY.get(task.dsl, _CPU_LIBRARY.get(task.operator, "numpy"))
 
 

@@ -18,9 +18,11 @@ def hidden_tasks(task: Task, seed: int, count: int) -> list[Task]:
     kernel made for aligned shapes is not refused for what nobody asked of it.
     """
     found: list[Task] = []
+    multiples = task.precision.multiples
+    steps = [multiples.get(name, 1) for name in task.op.dims]
     for turn in range(4 * count):
         shape = tuple(
-            _smaller(size, f"hidden {task.shape_key} {seed} {turn} {axis}")
+            _smaller(size, f"hidden {task.shape_key} {seed} {turn} {axis}", steps[axis])
             for axis, size in enumerate(task.shape)
         )
         if shape != task.shape and all(shape != t.shape for t in found):
@@ -30,6 +32,6 @@ def hidden_tasks(task: Task, seed: int, count: int) -> list[Task]:
     return found
 
 
-def _smaller(size: int, key: str) -> int:
-    step = min(size & -size, _LARGEST_STEP, max(1, size // 2))
+def _smaller(size: int, key: str, least: int) -> int:
+    step = max(least, min(size & -size, _LARGEST_STEP, max(1, size // 2)))
     return step * (1 + int(sha256(key)[:12], 16) % (size // step))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from croq_fsm.domain.measurement import Check
+from croq_fsm.domain.operators import Tolerance
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import (
     CandidateCrashed,
@@ -127,6 +128,9 @@ class Case:
         seed: Their seed.
         relative: Bound of the relative Frobenius error, and of each element relative to itself.
         absolute: Slack of each element, absolute.
+        table: The protocol's element-wise tolerance, which must hold as well; None for none.
+        honest: Relative error up to which the library's own error is not asked for: rounding of
+            sums and of the output alone may come to it.
     """
 
     name: str
@@ -135,6 +139,30 @@ class Case:
     seed: int
     relative: float
     absolute: float
+    table: Tolerance | None = None
+    honest: float = 0.0
+
+
+@dataclass(frozen=True)
+class LibraryError:
+    """What a candidate's error is held against.
+
+    Attributes:
+        relative: The library's own relative error on the same inputs.
+        factor: How many times that a candidate may show.
+    """
+
+    relative: float
+    factor: float
+
+    def problem(self, case: Case, error: float) -> str:
+        """Why an error is too large; "" when it is not. Rounding alone is never held against."""
+        if error <= max(case.honest, self.factor * self.relative):
+            return ""
+        return (
+            f"relative error {error:.3g} is more than {self.factor:g} times the library's "
+            f"({self.relative:.3g})"
+        )
 
 
 def cases(task: Task, seeds: tuple[int, ...]) -> list[Case]:
@@ -145,18 +173,26 @@ def cases(task: Task, seeds: tuple[int, ...]) -> list[Case]:
     against their terms, so that no mix-up of tiles can hide.
 
     The bound of the whole output is the operator's. An element may be off by the same share of
-    its own size and of the typical size of an element, the root of the reduction's length: an
-    honest kernel stays four times below it, while a single wrong tile step exceeds it by far.
+    its own size and of the typical size of an element: an honest kernel stays four times below
+    it, while a single wrong tile step exceeds it by far. The protocol's table holds as well.
     """
     bound = task.op.error_bound(task.shape, task.dtype)
-    typical = float(task.sizes[task.op.reduction]) ** 0.5
+    slack = bound * task.op.typical(task.shape, task.dtype)
+    honest = task.op.honest_error(task.shape, task.dtype)
+    table = task.precision.tolerance
     first = seeds[0] if seeds else 1
     ladder = [Case("index-coded", "smoke", "index", first, 0.0, 0.0)]
     ladder += [
-        Case(f"normal-seed-{seed}", "verify", "normal", seed, bound, bound * typical)
+        Case(f"normal-seed-{seed}", "verify", "normal", seed, bound, slack, table, honest)
         for seed in seeds
     ]
     return ladder
+
+
+def library_error(case: Case, judge: Conversation, deadline_s: float) -> float | None:
+    """The library's own relative error on a case's inputs; None when that cannot be told."""
+    request: dict[str, object] = {"cmd": "library_error", "seed": case.seed, "dist": case.dist}
+    return _real(judge.ask(request, deadline_s), "rel_error")
 
 
 def run_case(case: Case, bench: Conversation, path: Path, deadline_s: float) -> dict[str, object]:
@@ -176,6 +212,8 @@ def judge_output(
     """Let the judge compare the whole output in a file with its reference."""
     request: dict[str, object] = {"cmd": "judge", "seed": case.seed, "dist": case.dist}
     request |= {"out": str(path), "relative": case.relative, "absolute": case.absolute}
+    if case.table:
+        request |= {"table_relative": case.table.relative, "table_absolute": case.table.absolute}
     return judge.ask(request, deadline_s)
 
 
@@ -204,6 +242,7 @@ def verdict(
     width: int,
     *,
     may_differ: bool,
+    library: LibraryError | None = None,
 ) -> Check:
     """The check that a case comes to.
 
@@ -213,8 +252,12 @@ def verdict(
         judged: The judge's answer.
         width: Length of an output row, to name the first wrong element.
         may_differ: Whether repeated launches may differ in their last bits (atomics).
+        library: The library's own error on the same inputs, where it is known.
     """
     problems = [*_numeric(case, judged, width), *_behaviour(seen, judged, may_differ=may_differ)]
+    error = _real(judged, "rel_error")
+    if library is not None and error is not None:
+        problems += filter(None, [library.problem(case, error)])
     return Check(
         name=case.name,
         rung=case.rung,
@@ -236,6 +279,10 @@ def _numeric(case: Case, judged: Mapping[str, object], width: int) -> Iterator[s
         yield f"{nan:.0f} elements were not written or are no numbers"
     if error > case.relative:
         yield f"relative error {error:.3g} exceeds {case.relative:.3g}"
+    beyond = _count(judged, "beyond_table")
+    if beyond and case.table:
+        limit = f"{case.table.absolute:g} + {case.table.relative:g} |x|"
+        yield f"{beyond} elements are off by more than {limit}"
     if wrong:
         first = _count(judged, "first_wrong")
         row, column = divmod(first, width)

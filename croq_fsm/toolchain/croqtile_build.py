@@ -10,9 +10,10 @@ from typing import Final
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
-from croq_fsm.errors import CompileFailed
+from croq_fsm.errors import CompileFailed, EnvironmentMissing
 from croq_fsm.toolchain import croqtile_generated as generated
 from croq_fsm.toolchain import croqtile_log as log
+from croq_fsm.toolchain import croqtile_sparse
 from croq_fsm.toolchain.croqtile_flags import Flags, split_flags
 from croq_fsm.toolchain.device_build import (
     RECIPE,
@@ -108,6 +109,9 @@ class _Job(Job):
 
     def prepare(self, candidate: Candidate, task: Task) -> Prepared:
         """See ``Job.prepare``."""
+        too_old = croqtile_sparse.cuda_problem(self._choreo.compilers["nvcc"])
+        if too_old and task.operator == croqtile_sparse.OPERATOR:
+            raise EnvironmentMissing(too_old)
         text, output = self._translate(candidate)
         made = generated.prepare(text, candidate.patches, task)
         self._log += [f"harness: {note}" for note in made.notes]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croq_fsm.domain.ideas import Replace, apply_replacements
+from croq_fsm.domain.operators import SUPPORTED, Tensor
 from croq_fsm.domain.source import normalise
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CompileFailed, EditError, UsageError
@@ -38,22 +39,17 @@ _HOST_CHECK: Final = re.compile(r"^\s*choreo::runtime_check\(.*\);\s*$", re.MULT
 _PLAIN_WIDTHS: Final = frozenset({8, 16, 32, 64, 96, 128, 192, 256})
 EXTENDED_SHAPES: Final = "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED"
 
-_GLUE: Final = {
-    "matmul": """
+_GLUE: Final = """
 extern "C" int croq_candidate(const void *const *inputs, void *output, const long long *sizes) {{
-  using croq_element = choreo::{element};
-  const auto m = static_cast<size_t>(sizes[0]), n = static_cast<size_t>(sizes[1]);
-  const auto k = static_cast<size_t>(sizes[2]);
-  auto *lhs = static_cast<croq_element *>(const_cast<void *>(inputs[0]));
-  auto *rhs = static_cast<croq_element *>(const_cast<void *>(inputs[1]));
-  auto *out = static_cast<croq_element *>(output);
-  matmul(choreo::make_spanview<croq_element, 2>(lhs, {{m, k}}),
-         choreo::make_spanview<croq_element, 2>(rhs, {{n, k}}),
-         choreo::make_spanview<croq_element, 2>(out, {{m, n}}));
+  {sizes}
+  {operator}({arguments});
   return 0;
 }}
 """
-}
+_VIEW: Final = (
+    "choreo::make_spanview<choreo::{element}, {rank}>("
+    "static_cast<choreo::{element} *>({pointer}), {{{extents}}})"
+)
 
 
 @dataclass(frozen=True)
@@ -120,9 +116,35 @@ def repair(text: str) -> tuple[str, tuple[str, ...]]:
 
 def glue(task: Task) -> str:
     """C entry point over the candidate's function, in the operator's argument order."""
-    if task.operator not in _GLUE:
-        raise UsageError(f"DSL croqtile has no harness for operator {task.operator}")
-    return _GLUE[task.operator].format(element=task.precision.output.element)
+    if (task.operator, task.dtype) not in SUPPORTED["croqtile"]:
+        raise UsageError(f"DSL croqtile has no harness for {task.operator} {task.dtype}")
+    sizes = (
+        f"const auto {name} = static_cast<size_t>(sizes[{i}]);"
+        for i, name in enumerate(task.op.dims)
+    )
+    inputs = (
+        _view(tensor, f"const_cast<void *>(inputs[{i}])")
+        for i, tensor in enumerate(task.precision.inputs)
+    )
+    arguments = (*inputs, _view(task.precision.output, "output"))
+    return _GLUE.format(
+        sizes="\n  ".join(sizes), operator=task.operator, arguments=",\n    ".join(arguments)
+    )
+
+
+def _view(tensor: Tensor, pointer: str) -> str:
+    return _VIEW.format(
+        element=tensor.element,
+        rank=len(tensor.dims),
+        pointer=pointer,
+        extents=", ".join(map(_extent, tensor.dims)),
+    )
+
+
+def _extent(dim: str) -> str:
+    """``k/128`` is a size divided and rounded up."""
+    name, slash, divisor = dim.partition("/")
+    return f"({name} + {int(divisor) - 1}) / {divisor}" if slash else name
 
 
 def host_identity(text: str) -> str:

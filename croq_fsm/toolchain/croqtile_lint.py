@@ -14,6 +14,7 @@ from typing import Final
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.operators import ELEMENT_BYTES
 from croq_fsm.domain.task import Task
+from croq_fsm.toolchain import croqtile_sparse
 from croq_fsm.toolchain.croqtile_text import KernelText
 
 #: Opt-in shared memory of a block on SM90, bytes, less what barriers and alignment take.
@@ -60,6 +61,7 @@ def lint(candidate: Candidate, task: Task, shared_limit: int = SHARED_LIMIT) -> 
         *_coverage(kernel),
         *_early_release(kernel),
         *_store_race(kernel, task),
+        *croqtile_sparse.problems(kernel, task),
     ]
 
 
@@ -245,7 +247,7 @@ def _stages(kernel: KernelText) -> int | None:
 
 def _tile(kernel: KernelText) -> str:
     for mma in kernel.mmas:
-        cols = kernel.operand_rows(mma.operands[-1])
+        cols = kernel.operand_rows(mma.operands[1]) if len(mma.operands) > 1 else None
         name = re.match(r"\w+", mma.operands[0])
         tile = kernel.tiles.get(name[0]) if name else None
         if cols is not None and tile is not None and None not in tile.dims:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,8 @@ from typing import Final
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.source import normalise, sha256
 from croq_fsm.domain.task import Task
-from croq_fsm.errors import CompileFailed, UsageError
+from croq_fsm.errors import CompileFailed, EnvironmentMissing, UsageError
+from croq_fsm.toolchain.croqtile_sparse import OPERATOR, cuda_problem
 from croq_fsm.toolchain.cuda_rules import PATCHES_REFUSED, entry_of, flag_problem
 from croq_fsm.toolchain.device_build import (
     BASE,
@@ -23,6 +25,7 @@ from croq_fsm.toolchain.device_build import (
 )
 
 _GLUE: Final = Path(__file__).resolve().parent.parent / "measure" / "cuda_glue"
+_TMA: Final = re.compile(r"\bcp\.async\.bulk\b|\bcuTensorMapEncode\w*")
 _CANDIDATE: Final = ("--expt-relaxed-constexpr", "--extended-lambda", "-Xptxas=-v")
 
 
@@ -75,6 +78,9 @@ class _Job(Job):
         source = _GLUE / f"{task.operator}.cpp"
         if not source.is_file():
             raise UsageError(f"DSL cuda has no harness for operator {task.operator}")
+        too_old = cuda_problem(self._builder.compilers["nvcc"])
+        if too_old and task.operator == OPERATOR and _TMA.search(candidate.source):
+            raise EnvironmentMissing(too_old)
         self.step("nvcc", (self._builder.tool("nvcc"), "-c", *BASE, str(source), "-o", "glue.o"))
         flags = (flag.removeprefix("nvcc:") for flag in candidate.flags)
         return Prepared(

@@ -1,79 +1,67 @@
-// Device buffers between guard bands, and the set of operands that one launch works on.
+// The sets of operands that launches work on.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "buffer.cuh"
 #include "inputs.cuh"
+#include "library_forms.cuh"
 #include "problem.h"
 
 namespace croq {
 
-constexpr size_t kGuard = 64 << 10;  // bytes before and after each operand
-constexpr int kGuardByte = 0xA5;
-constexpr int kPoisonByte = 0xFF;  // 0xFFFF is a NaN in f16 and in bf16
-
-__global__ static void guard_kernel(const uint8_t *band, unsigned long long *broken) {
-  const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < kGuard && band[i] != kGuardByte) atomicAdd(broken, 1ull);
-}
-
-class Buffer {
- public:
-  explicit Buffer(size_t bytes) : bytes_(bytes), tail_((bytes + 255) / 256 * 256) {
-    check(cudaMalloc(&base_, kGuard + tail_ + kGuard), "allocate an operand");
-    check(cudaMemset(base_, kGuardByte, kGuard + tail_ + kGuard), "set guard bands");
-  }
-  ~Buffer() { cudaFree(base_); }
-  Buffer(const Buffer &) = delete;
-  Buffer &operator=(const Buffer &) = delete;
-
-  void *data() const { return base_ + kGuard; }
-  size_t bytes() const { return bytes_; }
-  void poison() const { check(cudaMemsetAsync(data(), kPoisonByte, bytes_), "poison an output"); }
-
-  // Adds the number of damaged guard bytes on both sides to *broken.
-  void count_damage(unsigned long long *broken) const {
-    const int blocks = static_cast<int>(kGuard / 256);
-    guard_kernel<<<blocks, 256>>>(base_, broken);
-    guard_kernel<<<blocks, 256>>>(base_ + kGuard + tail_, broken);
-    check(cudaGetLastError(), "look at guard bands");
-  }
-
- private:
-  size_t bytes_, tail_;
-  uint8_t *base_ = nullptr;
-};
-
 // Inputs and output of one launch.
 class Operands {
  public:
-  explicit Operands(const Problem &problem)
-      : problem_(problem), lhs(problem.lhs_bytes()), rhs(problem.rhs_bytes()), out(problem.out_bytes()) {}
+  explicit Operands(const Problem &problem) : problem_(problem), matrices_(problem.inputs()), out(problem.out_bytes()) {
+    for (const Matrix &matrix : matrices_) inputs_.push_back(std::make_unique<Buffer>(matrix.bytes()));
+    if (problem.for_library) library_ = std::make_unique<LibraryForms>(problem);
+  }
 
   void fill(uint64_t seed, Dist dist) const {
-    const auto m = static_cast<uint64_t>(problem_.m), n = static_cast<uint64_t>(problem_.n),
-               k = static_cast<uint64_t>(problem_.k);
-    croq::fill(lhs.data(), m, k, problem_.bf16, seed, 0, dist);
-    croq::fill(rhs.data(), n, k, problem_.bf16, seed, 1, dist);
+    for (size_t i = 0; i < matrices_.size(); ++i) {
+      if (matrices_[i].role == Role::metadata) continue;  // made with the operand that it belongs to
+      if (matrices_[i].role == Role::packed)
+        fill_sparse(input(i), input(i + 1), matrices_[i], matrices_[i + 1], seed, dist);
+      else
+        croq::fill(input(i), matrices_[i], seed, dist);
+    }
+    if (library_) library_->make(problem_, input(0), input(1), inputs_.size() > 3 ? input(3) : nullptr);
   }
   uint64_t input_sum(unsigned long long *scratch) const {
-    return mix(checksum(lhs.data(), lhs.bytes() / 2, scratch)) + checksum(rhs.data(), rhs.bytes() / 2, scratch);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      sum = (i == 0 ? 0 : mix(sum)) + checksum(input(i), inputs_[i]->bytes() / 2, scratch);
+    return sum;
   }
   unsigned long long guard_damage(unsigned long long *scratch) const {
     unsigned long long broken = 0;
     check(cudaMemset(scratch, 0, sizeof *scratch), "guard bands");
-    for (const Buffer *buffer : {&lhs, &rhs, &out}) buffer->count_damage(scratch);
+    for (const auto &buffer : inputs_) buffer->count_damage(scratch);
+    out.count_damage(scratch);
     check(cudaMemcpy(&broken, scratch, sizeof broken, cudaMemcpyDeviceToHost), "guard bands");
     return broken;
   }
 
+  void *input(size_t i) const { return inputs_[i]->data(); }
+  std::vector<const void *> input_pointers() const {
+    std::vector<const void *> pointers;
+    for (const auto &buffer : inputs_) pointers.push_back(buffer->data());
+    return pointers;
+  }
+  // Only with `for_library`.
+  const LibraryForms &library() const { return *library_; }
+
  private:
   Problem problem_;
+  std::vector<Matrix> matrices_;
+  std::vector<std::unique_ptr<Buffer>> inputs_;
+  std::unique_ptr<LibraryForms> library_;
 
  public:
-  Buffer lhs, rhs, out;
+  Buffer out;
 };
 
 // Seed of the i-th of several sets of inputs that a timed block rotates over.

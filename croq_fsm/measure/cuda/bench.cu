@@ -29,9 +29,9 @@ class Bench {
 
  private:
   void launch(const Operands &operands) const {
-    const void *inputs[] = {operands.lhs.data(), operands.rhs.data()};
+    const std::vector<const void *> inputs = operands.input_pointers();
     const long long sizes[] = {problem_.m, problem_.n, problem_.k};
-    check(static_cast<cudaError_t>(croq_candidate(inputs, operands.out.data(), sizes)), "launch of the candidate");
+    check(static_cast<cudaError_t>(croq_candidate(inputs.data(), operands.out.data(), sizes)), "launch of the candidate");
     check(cudaGetLastError(), "launch of the candidate");
   }
 
@@ -42,7 +42,7 @@ class Bench {
     const Operands &operands = arena_.set(0);
     operands.fill(static_cast<uint64_t>(request.integer("seed", 1)), dist_of(request.text("dist", "normal")));
     const uint64_t before = operands.input_sum(arena_.scratch);
-    const size_t elements = problem_.out_bytes() / 2;
+    const size_t words = problem_.out_bytes() / 2;
     const int threads = thread_count();
     uint64_t first = 0;
     bool repeatable = true;
@@ -50,7 +50,7 @@ class Bench {
       operands.out.poison();
       launch(operands);
       check(cudaDeviceSynchronize(), "the candidate");
-      const uint64_t sum = checksum(operands.out.data(), elements, arena_.scratch);
+      const uint64_t sum = checksum(operands.out.data(), words, arena_.scratch);
       if (i == 0) first = sum;
       repeatable = repeatable && sum == first;
     }

@@ -2,7 +2,7 @@
 // No candidate code is ever in this process.
 #include "arena.cuh"
 #include "channel.h"
-#include "cublas.h"
+#include "library.h"
 #include "device_info.h"
 #include "files.h"
 #include "reference.cuh"
@@ -20,7 +20,8 @@ class Judge {
     const std::string what = request.text("cmd", "");
     if (what == "info") return device_info();
     if (what == "judge") return judge(request);
-    if (what == "library") return library(request);
+    if (what == "library") return library_info();
+    if (what == "library_error") return library_error(request);
     if (what == "verify") return verify(request);
     if (what == "idle") return time(request, true);
     if (what == "time") return time(request, false);
@@ -35,9 +36,9 @@ class Judge {
     operands.fill(static_cast<uint64_t>(request.integer("seed", 1)), dist_of(request.text("dist", "normal")));
     const uint64_t inputs = operands.input_sum(arena_.scratch);
     read_output(request.text("out", ""), operands.out.data(), problem_.out_bytes());
-    const Bounds bounds{request.real("relative", 0.0), request.real("absolute", 0.0)};
-    const Comparison result = problem_.bf16 ? compare<__nv_bfloat16>(problem_, operands, bounds)
-                                            : compare<__half>(problem_, operands, bounds);
+    const Bounds bounds{request.real("relative", 0.0), request.real("absolute", 0.0), request.real("table_relative", 0.0),
+                        request.real("table_absolute", -1.0)};
+    const Comparison result = compare(problem_, operands, bounds);
     const Partial &total = result.total;
     Answer answer;
     answer.add("ok", true).hex("inputs", inputs).add("rel_error", std::sqrt(total.diff2 / total.ref2));
@@ -47,27 +48,53 @@ class Judge {
     return answer.add("got", result.got).add("want", result.want);
   }
 
-  const Cublas &cublas() {
-    if (!cublas_) cublas_ = std::make_unique<Cublas>(std::getenv("CROQ_CUBLAS") ? std::getenv("CROQ_CUBLAS") : "");
-    return *cublas_;
+  // The library; the first use of it makes the operands anew, with the forms that it wants.
+  Library &library() {
+    if (!library_) {
+      library_ = std::make_unique<Library>(problem_, std::getenv("CROQ_CUBLAS") ? std::getenv("CROQ_CUBLAS") : "");
+      arena_.sets.clear();
+      arena_.problem.for_library = true;
+    }
+    return *library_;
   }
 
-  Answer library(const Request &) { return Answer().add("ok", true).add("cublas", cublas().version()); }
+  Answer library_info() { return Answer().add("ok", true).add("cublas", library().version()).add("kind", library().kind()); }
 
-  // The library's own output, to be judged like any candidate's.
-  Answer verify(const Request &request) {
+  // One call of the library on inputs of a seed, into a poisoned output.
+  const Operands &run_library(const Request &request) {
+    Library &used = library();
     const Operands &operands = arena_.set(0);
     operands.fill(static_cast<uint64_t>(request.integer("seed", 1)), dist_of(request.text("dist", "normal")));
     operands.out.poison();
-    cublas().matmul(problem_, operands);
+    used.run(operands);
     check(cudaDeviceSynchronize(), "the library");
+    return operands;
+  }
+
+  // The library's own output, to be judged like any candidate's.
+  Answer verify(const Request &request) {
+    const Operands &operands = run_library(request);
     write_output(request.text("out", ""), operands.out.data(), problem_.out_bytes());
     return Answer().add("ok", true).hex("inputs", operands.input_sum(arena_.scratch));
   }
 
+  // How far the library itself is from the reference; `absent` says why that cannot be told.
+  Answer library_error(const Request &request) {
+    try {
+      const Operands &operands = run_library(request);
+      const Partial total = compare(problem_, operands, Bounds{0.0, 0.0, 0.0, -1.0}).total;
+      if (total.nan) return Answer().add("ok", true).add("absent", "the library left elements unwritten");
+      return Answer().add("ok", true).add("rel_error", std::sqrt(total.diff2 / total.ref2)).add("max_error", total.max_error);
+    } catch (const LibraryError &error) {
+      return Answer().add("ok", true).add("absent", error.what());
+    }
+  }
+
   Answer time(const Request &request, bool idle) {
-    if (!timer_)
-      timer_ = std::make_unique<Timer>(arena_, [this](const Operands &o) { cublas().matmul(problem_, o); });
+    if (!timer_) {
+      Library &used = library();
+      timer_ = std::make_unique<Timer>(arena_, [&used](const Operands &o) { used.run(o); });
+    }
     return timer_->run(TimingRequest::from(request, idle));
   }
 
@@ -79,7 +106,7 @@ class Judge {
 
   Problem problem_;
   Arena arena_;
-  std::unique_ptr<Cublas> cublas_;
+  std::unique_ptr<Library> library_;
   std::unique_ptr<Timer> timer_;
 };
 

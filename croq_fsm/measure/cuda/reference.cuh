@@ -9,26 +9,68 @@
 
 namespace croq {
 
+// An element is wrong if |out - ref| > relative * |ref| + absolute, in either pair; the second is
+// the tolerance that users know from elsewhere. A negative number means that there is none.
 struct Bounds {
-  double relative, absolute;  // an element is wrong if |out - ref| > relative * |ref| + absolute
+  double relative, absolute, table_relative, table_absolute;
 };
 
 // What one thread block found; summed up on the host in block order, so always the same.
 struct Partial {
   double diff2, ref2, max_error;
-  unsigned long long wrong, nan, first;
+  unsigned long long wrong, beyond_table, nan, first;
 };
 
 constexpr int kTile = 128, kStep = 16, kPer = 8, kThreads = (kTile / kPer) * (kTile / kPer);
 
-template <class T> __device__ double widen(T x) { return static_cast<double>(static_cast<float>(x)); }
+template <class T> __host__ __device__ double widen(T x) { return static_cast<double>(static_cast<float>(x)); }
 
-template <class T>
-__device__ void load_tile(double (&tile)[kStep][kTile + 1], const T *from, long long row0, long long rows, long long k0,
-                          long long k) {
+// How an operand of the product is read; element (row, k) of L or R as problem.h defines them.
+template <class T> struct Dense {
+  const T *data;
+  long long rows, k;
+  __host__ __device__ double at(long long row, long long column) const { return widen(data[row * k + column]); }
+};
+
+// One scale for `height` rows and kScaleBlock columns; the product of both is exact.
+template <class T> struct Scaled {
+  const T *data;
+  long long rows, k;
+  const float *scales;
+  long long height;
+  __host__ __device__ double at(long long row, long long column) const {
+    const long long blocks = (k + kScaleBlock - 1) / kScaleBlock;
+    const float scale = scales[row / height * blocks + column / kScaleBlock];
+    return widen(data[row * k + column]) * static_cast<double>(scale);
+  }
+};
+
+template <class T> struct Sparse {
+  const T *packed;
+  long long rows, k;
+  const uint8_t *meta;
+  __host__ __device__ double at(long long row, long long column) const {
+    const unsigned byte = meta[row * (k / 8) + column / 8], place = static_cast<unsigned>(column % 4);
+    const unsigned bits = column % 8 < 4 ? byte & 15u : byte >> 4;
+    const T *kept = packed + row * (k / 2) + column / 4 * 2;
+    double value = 0.0;
+    if ((bits & 3u) == place) value += widen(kept[0]);
+    if ((bits >> 2 & 3u) == place) value += widen(kept[1]);
+    return value;
+  }
+};
+
+__device__ inline double read_output(const void *out, Elem elem, long long at) {
+  if (elem == Elem::f32) return static_cast<const float *>(out)[at];
+  if (elem == Elem::bf16) return widen(static_cast<const __nv_bfloat16 *>(out)[at]);
+  return widen(static_cast<const __half *>(out)[at]);
+}
+
+template <class Source>
+__device__ void load_tile(double (&tile)[kStep][kTile + 1], const Source &from, long long row0, long long k0) {
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kStep; i += kThreads) {
     const long long row = row0 + i / kStep, at = k0 + i % kStep;
-    tile[i % kStep][i / kStep] = row < rows && at < k ? widen(from[row * k + at]) : 0.0;
+    tile[i % kStep][i / kStep] = row < from.rows && at < from.k ? from.at(row, at) : 0.0;
   }
 }
 
@@ -37,6 +79,7 @@ __device__ inline void fold(Partial &into, const Partial &other) {
   into.ref2 += other.ref2;
   into.max_error = fmax(into.max_error, other.max_error);
   into.wrong += other.wrong;
+  into.beyond_table += other.beyond_table;
   into.nan += other.nan;
   into.first = into.first < other.first ? into.first : other.first;
 }
@@ -44,20 +87,23 @@ __device__ inline void fold(Partial &into, const Partial &other) {
 __device__ inline Partial judge_element(double got, double want, Bounds bounds, unsigned long long index) {
   const bool finite = isfinite(got);
   const double error = finite ? fabs(got - want) : fabs(want);  // an absent number counts as zero
-  const bool wrong = !finite || error > bounds.relative * fabs(want) + bounds.absolute;
-  return {error * error, want * want, error, wrong, !finite, wrong ? index : ~0ull};
+  const bool off = !finite || error > bounds.relative * fabs(want) + bounds.absolute;
+  const bool beyond = bounds.table_absolute >= 0 && error > bounds.table_relative * fabs(want) + bounds.table_absolute;
+  const bool wrong = off || beyond;
+  return {error * error, want * want, error, wrong, beyond, !finite, wrong ? index : ~0ull};
 }
 
-template <class T>
-__global__ __launch_bounds__(kThreads) void compare_kernel(const T *lhs, const T *rhs, const T *out, long long m,
-                                                           long long n, long long k, Bounds bounds, Partial *partials) {
+template <class L, class R>
+__global__ __launch_bounds__(kThreads) void compare_kernel(L lhs, R rhs, const void *out, Elem out_type, Bounds bounds,
+                                                           Partial *partials) {
+  const long long m = lhs.rows, n = rhs.rows, k = lhs.k;
   __shared__ double a[kStep][kTile + 1], b[kStep][kTile + 1];
   const long long row0 = static_cast<long long>(blockIdx.y) * kTile, col0 = static_cast<long long>(blockIdx.x) * kTile;
   const int ty = static_cast<int>(threadIdx.x) / (kTile / kPer), tx = static_cast<int>(threadIdx.x) % (kTile / kPer);
   double sum[kPer][kPer] = {};
   for (long long k0 = 0; k0 < k; k0 += kStep) {
-    load_tile(a, lhs, row0, m, k0, k);
-    load_tile(b, rhs, col0, n, k0, k);
+    load_tile(a, lhs, row0, k0);
+    load_tile(b, rhs, col0, k0);
     __syncthreads();
     for (int s = 0; s < kStep; ++s) {
       double x[kPer], y[kPer];
@@ -70,7 +116,7 @@ __global__ __launch_bounds__(kThreads) void compare_kernel(const T *lhs, const T
     }
     __syncthreads();
   }
-  Partial mine{0, 0, 0, 0, 0, ~0ull};
+  Partial mine{0, 0, 0, 0, 0, 0, ~0ull};
 #pragma unroll
   for (int i = 0; i < kPer; ++i)
 #pragma unroll
@@ -78,7 +124,7 @@ __global__ __launch_bounds__(kThreads) void compare_kernel(const T *lhs, const T
       const long long row = row0 + ty + i * (kTile / kPer), col = col0 + tx + j * (kTile / kPer);
       if (row >= m || col >= n) continue;
       const long long at = row * n + col;
-      fold(mine, judge_element(widen(out[at]), sum[i][j], bounds, static_cast<unsigned long long>(at)));
+      fold(mine, judge_element(read_output(out, out_type, at), sum[i][j], bounds, static_cast<unsigned long long>(at)));
     }
   __shared__ Partial all[kThreads];
   all[threadIdx.x] = mine;
@@ -89,13 +135,12 @@ __global__ __launch_bounds__(kThreads) void compare_kernel(const T *lhs, const T
   if (threadIdx.x == 0) partials[blockIdx.y * gridDim.x + blockIdx.x] = all[0];
 }
 
-template <class T>
-__global__ void one_element_kernel(const T *lhs, const T *rhs, const T *out, long long n, long long k,
-                                   unsigned long long at, double *got_want) {
+template <class L, class R>
+__global__ void one_element_kernel(L lhs, R rhs, const void *out, Elem out_type, unsigned long long at, double *got_want) {
   double sum = 0;
-  const long long row = static_cast<long long>(at) / n, col = static_cast<long long>(at) % n;
-  for (long long i = 0; i < k; ++i) sum = fma(widen(lhs[row * k + i]), widen(rhs[col * k + i]), sum);
-  got_want[0] = widen(out[at]);
+  const long long row = static_cast<long long>(at) / rhs.rows, col = static_cast<long long>(at) % rhs.rows;
+  for (long long i = 0; i < lhs.k; ++i) sum = fma(lhs.at(row, i), rhs.at(col, i), sum);
+  got_want[0] = read_output(out, out_type, static_cast<long long>(at));
   got_want[1] = sum;
 }
 
@@ -104,36 +149,58 @@ struct Comparison {
   double got, want;  // of the first wrong element, if any
 };
 
-template <class T>
-Comparison compare(const Problem &p, const Operands &operands, Bounds bounds) {
-  const auto *lhs = static_cast<const T *>(operands.lhs.data()), *rhs = static_cast<const T *>(operands.rhs.data()),
-             *out = static_cast<const T *>(operands.out.data());
-  const dim3 grid(static_cast<unsigned>((p.n + kTile - 1) / kTile), static_cast<unsigned>((p.m + kTile - 1) / kTile));
+template <class L, class R>
+Comparison compare_sources(L lhs, R rhs, const void *out, Elem out_type, Bounds bounds) {
+  const dim3 grid(static_cast<unsigned>((rhs.rows + kTile - 1) / kTile), static_cast<unsigned>((lhs.rows + kTile - 1) / kTile));
   const size_t blocks = size_t(grid.x) * grid.y;
   Partial *partials = nullptr;
   check(cudaMalloc(&partials, blocks * sizeof(Partial)), "allocate partial results");
-  compare_kernel<T><<<grid, kThreads>>>(lhs, rhs, out, p.m, p.n, p.k, bounds, partials);
+  compare_kernel<<<grid, kThreads>>>(lhs, rhs, out, out_type, bounds, partials);
   check(cudaGetLastError(), "the reference");
   std::vector<Partial> host(blocks);
   check(cudaMemcpy(host.data(), partials, blocks * sizeof(Partial), cudaMemcpyDeviceToHost), "the reference");
-  Comparison result{{0, 0, 0, 0, 0, ~0ull}, NAN, NAN};
+  Comparison result{{0, 0, 0, 0, 0, 0, ~0ull}, NAN, NAN};
   for (const Partial &part : host) {
     result.total.diff2 += part.diff2;
     result.total.ref2 += part.ref2;
     result.total.max_error = std::max(result.total.max_error, part.max_error);
     result.total.wrong += part.wrong;
+    result.total.beyond_table += part.beyond_table;
     result.total.nan += part.nan;
     result.total.first = std::min(result.total.first, part.first);
   }
   if (result.total.first != ~0ull) {
     double pair[2];
-    one_element_kernel<T><<<1, 1>>>(lhs, rhs, out, p.n, p.k, result.total.first, reinterpret_cast<double *>(partials));
+    one_element_kernel<<<1, 1>>>(lhs, rhs, out, out_type, result.total.first, reinterpret_cast<double *>(partials));
     check(cudaMemcpy(pair, partials, sizeof pair, cudaMemcpyDeviceToHost), "the first wrong element");
     result.got = pair[0];
     result.want = pair[1];
   }
   check(cudaFree(partials), "free partial results");
   return result;
+}
+
+template <class T>
+Comparison compare_typed(const Problem &p, const Operands &operands, Bounds bounds) {
+  const auto input = [&](size_t i) { return static_cast<const T *>(operands.input(i)); };
+  const auto scales = [&](size_t i) { return static_cast<const float *>(operands.input(i)); };
+  const void *out = operands.out.data();
+  if constexpr (sizeof(T) == 1) {
+    if (p.op == Op::blockscale_gemm)
+      return compare_sources(Scaled<T>{input(0), p.m, p.k, scales(1), 1}, Scaled<T>{input(2), p.n, p.k, scales(3), kScaleBlock},
+                             out, p.out, bounds);
+  }
+  if (p.op == Op::gemm_sp)
+    return compare_sources(Sparse<T>{input(0), p.m, p.k, static_cast<const uint8_t *>(operands.input(1))},
+                           Dense<T>{input(2), p.n, p.k}, out, p.out, bounds);
+  if (p.op != Op::matmul) throw std::invalid_argument("no reference for this operator and type");
+  return compare_sources(Dense<T>{input(0), p.m, p.k}, Dense<T>{input(1), p.n, p.k}, out, p.out, bounds);
+}
+
+inline Comparison compare(const Problem &p, const Operands &operands, Bounds bounds) {
+  if (p.in == Elem::e4m3) return compare_typed<__nv_fp8_e4m3>(p, operands, bounds);
+  if (p.in == Elem::bf16) return compare_typed<__nv_bfloat16>(p, operands, bounds);
+  return compare_typed<__half>(p, operands, bounds);
 }
 
 }  // namespace croq
