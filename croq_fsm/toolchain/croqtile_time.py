@@ -10,7 +10,6 @@ import contextlib
 import secrets
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -28,8 +27,9 @@ from croq_fsm.toolchain import croqtile_bench as benches
 from croq_fsm.toolchain.process import Conversation
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 
-#: Distance of the input seeds of two blocks.
-_SEED_STEP: Final = 7919
+#: Bits of the seed of a block. It is drawn when the block begins, so that nobody can have computed
+#: beforehand what its launches will be asked.
+_SEED_BITS: Final = 48
 #: Work and traffic above which no launch is short on any device that we know.
 _SHORT_FLOPS: Final = 4e10
 _SHORT_BYTES: Final = 96e6
@@ -183,11 +183,8 @@ class Timing:
     def _interleave(
         self, listeners: Mapping[str, Listener], plan: TimingPlan, task: Task
     ) -> Samples:
-        blocks: Counter[str] = Counter()
-
         def options(name: str, launches: int) -> Mapping[str, object]:  # noqa: ARG001 - port
-            blocks[name] += 1
-            return {"seed": plan.seed + _SEED_STEP * blocks[name]}
+            return {"seed": secrets.randbits(_SEED_BITS)}
 
         samples = Interleaver(
             listeners,

@@ -125,7 +125,6 @@ class Timer {
   static constexpr int kSets = 3, kMostSets = 64, kMaxStamps = 4096, kMostSettling = 4096, kRetries = 2;
   static constexpr unsigned long long kSpinNs = 75000, kQueueNs = 20000, kMaxQueueNs = 5000000;
   static constexpr unsigned long long kLeadNs = 12000;  // of the host, for a launch of a train
-  static constexpr uint64_t kRenewed = 1000;  // seeds of operands that are renewed within a block
   static constexpr double kSettleSeconds = 0.35;  // until the power budget of a burst is used up
   static constexpr double kChunkSeconds = 0.01;
 
@@ -144,11 +143,20 @@ class Timer {
     cudaCtxResetPersistingL2Cache();
     cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 0);
     cudaGetLastError();  // devices without persisting L2 refuse both; nothing is lost
+    renewals_ = 0;
+    contents_.assign(static_cast<size_t>(sets_), 0);
     for (int i = 0; i < sets_; ++i) {
-      set(i).fill(rotated(timing.seed, i), Dist::normal);
+      renew_inputs(timing, i);
       set(i).out.poison();
     }
     check(cudaDeviceSynchronize(), "prepare a block");
+  }
+
+  // Inputs that no launch of this block has seen: there is no answer to remember.
+  void renew_inputs(const TimingRequest &timing, int launch) {
+    uint64_t &content = contents_[static_cast<size_t>(set_of(launch))];
+    content = rotated(timing.seed, renewals_++);
+    set(set_of(launch)).fill(content, Dist::normal);
   }
 
   // A cold train needs a set for each of its launches. Launches back to back are cold when the sets
@@ -181,10 +189,10 @@ class Timer {
     host_ns_.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - started).count());
   }
 
-  void keep(int launch, uint64_t seed) {
+  void keep(int launch) {
     const Buffer &out = set(set_of(launch)).out;
     check(cudaMemcpyAsync(kept_, out.data(), out.bytes(), cudaMemcpyDeviceToDevice), "keep an output");
-    kept_seed_ = seed;
+    kept_seed_ = contents_[static_cast<size_t>(set_of(launch))];
   }
 
   std::vector<double> isolated(const TimingRequest &timing) {
@@ -196,7 +204,7 @@ class Timer {
       for (int tries = 0; is_late(timing, i, start, stop) && tries < kRetries; ++tries) {
       }
       const int kept = timing.kept();
-      if (kept / timing.batch == i) keep(kept, rotated(timing.seed, set_of(kept)));
+      if (kept / timing.batch == i) keep(kept);
     }
     check(cudaDeviceSynchronize(), "timed launches");
     std::vector<double> ns;
@@ -207,6 +215,7 @@ class Timer {
   // Queues one sample; whether the device came to it before all of it was queued.
   bool is_late(const TimingRequest &timing, int sample, const Event &start, const Event &stop) {
     const int first = sample * timing.batch;
+    for (int j = 0; j < std::min(timing.batch, sets_); ++j) renew_inputs(timing, first + j);
     // A launch that finds its answer already there has nothing to do: take it away.
     if (timing.cold || sample == timing.kept() / timing.batch)
       for (int j = 0; j < std::min(timing.batch, sets_); ++j) set(set_of(first + j)).out.poison();
@@ -232,14 +241,13 @@ class Timer {
     first.record();
     const Event *before = &first;
     for (int i = 0; i < timing.samples; ++i) {
-      const uint64_t seed = rotated(timing.seed, static_cast<int>(kRenewed) + i);
-      if (i == kept) before = &renew(timing, i * timing.batch, seed, renewed);
+      if (i == kept) before = &renew(timing, i * timing.batch, renewed);
       starts[static_cast<size_t>(i)] = before;
       for (int j = 0; j < timing.batch; ++j) launch(timing, i * timing.batch + j);
       before = &stops[static_cast<size_t>(i)];
       before->record();
       if (i != kept) continue;
-      keep(i * timing.batch, seed);
+      keep(i * timing.batch);
       before = &copied;
       before->record();
     }
@@ -249,8 +257,8 @@ class Timer {
     return ns;
   }
 
-  const Event &renew(const TimingRequest &timing, int launch, uint64_t seed, const Event &done) {
-    set(set_of(launch)).fill(seed, Dist::normal);
+  const Event &renew(const TimingRequest &timing, int launch, const Event &done) {
+    renew_inputs(timing, launch);
     if (timing.cold) flush();
     spin(kSpinNs);
     done.record();
@@ -288,7 +296,8 @@ class Timer {
   Launch launch_;
   void *flush_ = nullptr, *kept_ = nullptr;
   size_t l2_bytes_ = 0, flush_bytes_ = 0, used_ = 0;
-  int sets_ = 1, late_ = 0;
+  int sets_ = 1, late_ = 0, renewals_ = 0;
+  std::vector<uint64_t> contents_;  // of each set
   unsigned flush_value_ = 0;
   uint64_t kept_seed_ = 0;
   unsigned long long *stamps_ = nullptr;
