@@ -68,7 +68,8 @@ def failed(
 def _repair(session: Session, ports: Ports, attempt: Attempt) -> tuple[Proposal, Candidate] | None:
     """A genuinely different candidate for the same idea, or None."""
     work = session.work
-    if attempt.number >= ports.config.limits.attempts_per_idea or work.proposal is None:
+    limit = ports.config.limits.attempts_per_idea
+    if guards.attempts_left(attempt.number, limit) is not None or work.proposal is None:
         return None
     context = _bases.context(session, ports)
     failure = Failure(
@@ -100,5 +101,7 @@ def _repair(session: Session, ports: Ports, attempt: Attempt) -> tuple[Proposal,
         macro_limit=ports.config.limits.macro_run,
         is_tried=lambda key: key == attempt.normalised or ports.history.is_tried(key),
         has_fingerprint=lambda _key: False,
+        operator=session.task.operator,
+        dtype=session.task.dtype,
     )
     return None if guards.refusals(facts) else (proposal, candidate)

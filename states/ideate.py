@@ -5,6 +5,8 @@ The idea checkpoint on disk is an effect after the transition; the one that coun
 
 from __future__ import annotations
 
+from typing import Any
+
 from croq_fsm.domain import guards, names
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.ideas import Proposal, apply_edit
@@ -16,7 +18,7 @@ from croq_fsm.errors import BackendDown, EditError
 from croq_fsm.ideators.contract import Context, Ideator
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
-from states import _bases, _publishing, _waiting
+from states import _bases, _final, _publishing, _waiting
 
 #: Escalations of one round before the session ends for want of ideas.
 _MAX_EXHAUSTED = 2
@@ -33,7 +35,7 @@ def run(session: Session, ports: Ports) -> Step:
         except BackendDown as exc:
             return _backend_down(session, ports, str(exc))
         if proposal is None:
-            return _exhausted(session, refused, f"{ideator.name} has no idea left")
+            return _exhausted(session, ports, refused, f"{ideator.name} has no idea left")
         try:
             candidate = _candidate(context, proposal)
         except EditError as exc:
@@ -43,7 +45,9 @@ def run(session: Session, ports: Ports) -> Step:
         if not reasons:
             return _proposed(session, ports, ideator, context, (proposal, candidate, refused))
         refused.extend(reasons)
-    return _exhausted(session, refused, f"{ideator.name} proposed only what the guards refuse")
+    return _exhausted(
+        session, ports, refused, f"{ideator.name} proposed only what the guards refuse"
+    )
 
 
 def _candidate(context: Context, proposal: Proposal) -> Candidate:
@@ -73,6 +77,9 @@ def _facts(
         macro_limit=ports.config.limits.macro_run,
         is_tried=ports.history.is_tried,
         has_fingerprint=ports.history.has_fingerprint,
+        operator=session.task.operator,
+        dtype=session.task.dtype,
+        escalation=context.escalation,
     )
 
 
@@ -123,12 +130,19 @@ def _checkpoint(session: Session, ports: Ports, idea: Idea) -> Effect:
     return _publishing.publish(session, [], {}, {ports.layout.current_idea: text})
 
 
-def _exhausted(session: Session, refused: list[str], why: str) -> Step:
-    detail = {"why": why, "refused": refused}
+def _exhausted(session: Session, ports: Ports, refused: list[str], why: str) -> Step:
+    detail: dict[str, Any] = {"why": why, "refused": refused}
     if session.work.exhausted >= _MAX_EXHAUSTED:
-        return Step(Outcome.ENDED, session.work, detail, reason=f"ideas exhausted: {why}")
+        return _ended(session, ports, detail, f"ideas exhausted: {why}")
     work = session.work.model_copy(update={"exhausted": session.work.exhausted + 1})
     return Step(Outcome.EXHAUSTED, work, detail)
+
+
+def _ended(session: Session, ports: Ports, detail: dict[str, Any], reason: str) -> Step:
+    """An orderly end outside of STORE has its last measurement, too."""
+    final = _final.take(session, ports, ports.history.iteration(session.best_iteration or 1))
+    told = {**detail, **final.detail}
+    return Step(Outcome.ENDED, session.work, told, tuple(final.records), reason=reason)
 
 
 def _backend_down(session: Session, ports: Ports, why: str) -> Step:
@@ -139,6 +153,8 @@ def _backend_down(session: Session, ports: Ports, why: str) -> Step:
     step = _waiting.back_off(
         session, ports, f"no ideator answers: {why}", Outcome.BACKEND_DOWN, Outcome.ENDED
     )
+    if step.outcome is Outcome.ENDED:
+        return _ended(session, ports, step.detail, step.reason)
     return Step(
         step.outcome,
         step.work.model_copy(update={"backend": 0}),

@@ -69,6 +69,8 @@ class Proposal(Value):
         category: Kind of the idea.
         expected_gain: Expected relative gain, for example 0.05. An expectation, not a result.
         levers: Names of what is turned (macros, flags, structures).
+        research_basis: What outside the local evidence the idea rests on; demanded at the
+            research level of the escalation.
     """
 
     tag: Annotated[str, Field(pattern=TAG_PATTERN.pattern)]
@@ -82,6 +84,7 @@ class Proposal(Value):
     category: Category
     expected_gain: float
     levers: tuple[str, ...] = ()
+    research_basis: Annotated[str, Field(max_length=2000)] = ""
 
 
 def apply_edit(edit: Edit, base: str) -> str:

@@ -21,7 +21,7 @@ from croq_fsm.domain.states import Bottleneck, Category
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CandidateCrashed, CandidateHung, CompileFailed, Contended
 from croq_fsm.ideators.contract import Context, Failure
-from croq_fsm.toolchain.workbench import Contestant, TimingPlan
+from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
 
 START = "#define TIME_US 1000\n#define STYLE 0\nvoid matmul(void) {}\n"
 _LIBRARY_US = 400.0
@@ -46,6 +46,7 @@ class ScriptedWorkbench:
     dsl = "c"
     suffix = ".c"
     generated_suffix = ".s"
+    regimes: tuple[Regime, ...] = ("isolated", "burst")
 
     def doctor(self) -> list[Finding]:
         """All is well."""
@@ -178,6 +179,7 @@ def proposal(base: int, macros: dict[str, str], tag: str = "speed", **changes: o
         "category": Category.COMPUTE,
         "expected_gain": 0.05,
         "levers": tuple(macros),
+        "research_basis": "made up for a test of the engine",
         **changes,
     }
     return Proposal.model_validate(values)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import structlog
 from pydantic import Field, ValidationError
 
+from croq_fsm.domain import escalation
 from croq_fsm.domain.ideas import Proposal
 from croq_fsm.domain.model import Value
 from croq_fsm.errors import UsageError
@@ -77,7 +78,7 @@ class RulesIdeator:
         wider = _HINTED_WINDOW if context.hints else 1
         window = list(islice(stream, self._settings.window * wider))
         _log.debug("ranked moves", admitted=len(window), refused=gate.refused)
-        return self._choose(window, context) if window else None
+        return _grounded(self._choose(window, context), context) if window else None
 
     def repair(self, context: Context, proposal: Proposal, failure: Failure) -> Proposal | None:
         """Another way to realise ``proposal`` after ``failure``, or None to give it up."""
@@ -106,6 +107,15 @@ class RulesIdeator:
         if dsl not in self._moves:
             self._moves[dsl] = moves_for(dsl)
         return self._moves[dsl]
+
+
+def _grounded(move: Proposal, context: Context) -> Proposal:
+    """At the research level, with what the move was looked up in: the shipped knowledge."""
+    if context.escalation < escalation.RESEARCH or move.research_basis:
+        return move
+    rule = move.levers[0] if move.levers else move.category
+    basis = f"rule {rule} of the shipped knowledge for DSL {context.task.dsl}"
+    return move.model_copy(update={"research_basis": basis})
 
 
 def _emphasis(move: Proposal, said: str) -> float:
