@@ -64,6 +64,7 @@ class Samples(Value):
         method: How launches were timed, the same for all contestants; "" where there is one way.
         telemetry: Why the sensors of the device could not be read; "" when they were, or where
             there are none.
+        sandbox: Level of the sandbox that candidates ran in; "" where nobody looked.
     """
 
     purpose: Literal["baseline", "noise", "screen", "pairs", "confirm", "final"]
@@ -73,6 +74,7 @@ class Samples(Value):
     process: str = ""
     method: str = ""
     telemetry: str = ""
+    sandbox: str = ""
 
     def of(self, contestant: str) -> tuple[Block, ...]:
         """Blocks of one contestant, in order."""
@@ -88,13 +90,11 @@ def merge(parts: list[Samples]) -> Samples:
     if not parts:
         raise LookupError("no samples to merge")
     blocks: list[Block] = []
+    pair = group = 0
     for part in parts:
-        pair = 1 + max((b.pair for b in blocks), default=-1)
-        group = 1 + max((b.group for b in blocks), default=-1)
-        blocks += [
-            b.model_copy(update={"pair": pair + b.pair, "group": group + b.group})
-            for b in part.blocks
-        ]
+        blocks += [_shifted(b, pair, group) for b in part.blocks]
+        pair += 1 + max((b.pair for b in part.blocks), default=-1)
+        group += 1 + max((b.group for b in part.blocks), default=-1)
     return parts[-1].model_copy(
         update={
             "blocks": tuple(blocks),
@@ -103,6 +103,13 @@ def merge(parts: list[Samples]) -> Samples:
             "telemetry": next((p.telemetry for p in parts if p.telemetry), ""),
         }
     )
+
+
+def _shifted(block: Block, pair: int, group: int) -> Block:
+    """The block with later numbers of pair and group; thousands of them, so no idle copies."""
+    if not pair and not group:
+        return block
+    return block.model_copy(update={"pair": pair + block.pair, "group": group + block.group})
 
 
 class Check(Value):

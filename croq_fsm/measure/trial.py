@@ -78,12 +78,12 @@ class Trial:
     def decide(self, candidate: Contestant, seed: int) -> Decided:
         """Measure as MEASURE does and rule as DECIDE does, until there is a decision."""
         phase: Phase = "screen"
-        pairs, parts, total, blocks = self.settings.screen_pairs, list[Samples](), 0, 0
+        pairs, taken, total, blocks = self.settings.screen_pairs, 0, 0, 0
+        merged: Samples | None = None
         while True:
-            parts.append(self._take(candidate, phase, pairs, seed + len(parts)))
-            total += pairs
-            blocks += len(parts[-1].blocks)
-            merged = merge([part for part in parts if part.purpose == phase])
+            part = self._take(candidate, phase, pairs, seed + taken)
+            taken, total, blocks = taken + 1, total + pairs, blocks + len(part.blocks)
+            merged = merge([merged, part]) if merged and merged.purpose == phase else part
             judged = judge(phase, merged, self.settings.decision_policy, self.noise, seed=1)
             ruling = judged.ruling
             if ruling.decision is not None:
