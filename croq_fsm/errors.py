@@ -112,6 +112,14 @@ class BackendDown(CroqError):
     """An ideator cannot answer now (network, quota, crash); another may."""
 
 
+class BackendBarred(BackendDown):
+    """An ideator will not answer before somebody acts or time passes (credentials, budget)."""
+
+
+class BadReply(CroqError):
+    """What an ideator answered is no proposal; the text says why, for its next try."""
+
+
 class EditError(CroqError):
     """A proposal's edit does not apply to its base, or touches what it must not."""
 

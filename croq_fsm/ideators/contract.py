@@ -3,14 +3,16 @@
 An ideator looks at a Context and returns one Proposal, or None when it has no idea left that
 the guards would admit. It never supplies a number of record, a decision, a path or a name of
 an iteration; the engine checks and applies what it returns. ``BackendDown`` means "ask
-another one". Third-party ideators register in the entry-point group ``croq_fsm.ideators``.
+another one", ``BadReply`` "what I was given is no proposal; ask again". Third-party ideators
+register in the entry-point group ``croq_fsm.ideators``; ``croq_fsm.ideators.testing`` holds the
+tests of this contract.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.device import Device
@@ -18,6 +20,7 @@ from croq_fsm.domain.ideas import Proposal
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.states import Category, Decision
 from croq_fsm.domain.task import Task
+from croq_fsm.ideators.services import Services
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,9 @@ class Context:
         lint: Problems that the workbench sees in a candidate before compiling.
         rng_seed: Seed for any random choice, a function of session and round.
         refused: Why guards refused earlier proposals of this very round.
+        round: Number of the round in hand.
+        diff_of: What an earlier round changed, as a unified diff, by its number; "" when
+            nothing is known. Read from the database when it is asked for.
     """
 
     task: Task
@@ -121,6 +127,8 @@ class Context:
     lint: Callable[[Candidate], list[str]]
     rng_seed: int
     refused: tuple[str, ...] = ()
+    round: int = 0
+    diff_of: Callable[[int], str] = lambda _round: ""
 
 
 class Ideator(Protocol):
@@ -131,10 +139,26 @@ class Ideator(Protocol):
         """``<model>`` of the file layout: ``rules``, ``claude-…``; lower case, hyphens."""
 
     def propose(self, context: Context) -> Proposal | None:
-        """One idea, or None when exhausted. Raises BackendDown when it cannot answer."""
+        """One idea, or None when exhausted. Raises BackendDown or BadReply."""
 
     def repair(self, context: Context, proposal: Proposal, failure: Failure) -> Proposal | None:
         """A genuinely different way to realise the same idea, or None to give it up."""
+
+
+@runtime_checkable
+class Equipped(Protocol):
+    """An ideator that records calls, starts children or waits: it is handed what that takes."""
+
+    def equip(self, services: Services) -> None:
+        """Called once, before the first question, with what the engine lends."""
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """An ideator that asks others."""
+
+    def author_of(self, proposal: Proposal) -> str:
+        """Name of the one that made a proposal, as far as this one knows."""
 
 
 class IdeatorFactory(Protocol):

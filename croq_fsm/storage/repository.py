@@ -51,6 +51,12 @@ class Repository:
             yield Reader(connection)
 
     @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction for records that belong to no step: children, calls."""
+        with self._write() as connection:
+            yield connection
+
+    @contextmanager
     def _write(self) -> Iterator[Connection]:
         with translated(self.path), self._engine.begin() as connection:
             yield connection

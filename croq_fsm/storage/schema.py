@@ -24,6 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from croq_fsm.domain.calls import CallOutcome
 from croq_fsm.domain.states import Decision, State, Status
 
 #: ``PRAGMA application_id`` of our databases: the bytes "croq".
@@ -306,4 +307,33 @@ messages = Table(
     Column("created_at", Integer, nullable=False),
     Column("taken_at", Integer, nullable=False),
     Index("ix_messages_session", "session_id", "kind"),
+)
+
+#: Calls of ideators to models and agents, each written before it is started.
+calls = Table(
+    "calls",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("session_id", ForeignKey("sessions.id"), nullable=False),
+    Column("run_id", String, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("ideator", String, nullable=False),
+    Column("provider", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("purpose", String, nullable=False),
+    Column("prompt_sha256", String, nullable=False),
+    Column("started_at", Integer, nullable=False),
+    Column("outcome", String, nullable=False),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("usd", Float),
+    # What counts against a budget: all that is reserved, until the end is known.
+    Column("charged_tokens", Integer, nullable=False),
+    Column("charged_usd", Float, nullable=False),
+    Column("answer_sha256", String, nullable=False),
+    Column("latency_s", Float),
+    Column("detail", Text, nullable=False),
+    Index("ix_calls_session", "session_id", "started_at"),
+    Index("ix_calls_time", "started_at"),
+    _one_of("outcome", [outcome.name for outcome in CallOutcome]),
 )
