@@ -20,9 +20,12 @@ from croq_fsm.config import Config
 from croq_fsm.domain.device import Finding
 from croq_fsm.errors import CroqError
 from croq_fsm.root import Root, is_locked, read_holder
+from croq_fsm.sandbox.levels import Level
+from croq_fsm.sandbox.policy import Policy
+from croq_fsm.sandbox.probe import probe
 from croq_fsm.storage.engine import SAFE_SQLITE, file_system_of, is_network, sqlite_is_safe
 from croq_fsm.toolchain.process import Command, NullJournal, Runner
-from croq_fsm.toolchain.registry import open_workbench
+from croq_fsm.toolchain.registry import ON_DEVICES, open_workbench
 from croq_fsm.toolchain.runner import LocalRunner
 
 _GIT_LEAST: Final = (2, 25)
@@ -66,12 +69,17 @@ def examine(root: Root | None, config: Config, dsls: tuple[str, ...]) -> Examina
         dsls: DSLs to look at.
     """
     with _folders(root) as (cache, work):
-        runner = LocalRunner("doctor", NullJournal(), threading.Event(), config.deadlines)
+        policy = Policy.of(config)
+        runner = LocalRunner(
+            "doctor", NullJournal(), threading.Event(), config.deadlines, policy=policy
+        )
+        device = bool(ON_DEVICES & set(dsls))
         general = (
             _python(),
             _git(runner, work, config.deadlines.probe_s),
             _sqlite(),
             *_place(root, config),
+            _sandbox(runner, config, work, device=device),
             *(_extra(name, *what) for name, what in _EXTRAS.items()),
         )
         by_dsl = {dsl: _workbench(dsl, runner, config, (cache, work)) for dsl in dsls}
@@ -149,6 +157,24 @@ def _place(root: Root | None, config: Config) -> list[Finding]:
         _file_system(folder),
         _lock(root),
     ]
+
+
+def _sandbox(runner: LocalRunner, config: Config, work: Path, *, device: bool) -> Finding:
+    """The level that children reach here; below the strongest, what is open and what would help."""
+    least = Level.named(config.sandbox.demand)
+    try:
+        report = probe(runner, runner.policy.use, work, config.deadlines.probe_s, device=device)
+    except (CroqError, OSError) as exc:
+        cure = "run on Linux, outside of other sandboxes"
+        return _missing("sandbox", "compiling or running candidates", cure, found=str(exc))
+    runner.sandbox = report.level.title
+    if report.level is Level.FULL:
+        return Finding(name="sandbox", ok=True, found=report.text)
+    enough = report.level >= least
+    forbids = "work: sandbox.demand is " + least.title
+    if enough:
+        forbids = "keeping candidates from everything else of this user"
+    return _missing("sandbox", forbids, report.cure, found=report.text, required=not enough)
 
 
 def _disk(folder: Path, config: Config) -> Finding:

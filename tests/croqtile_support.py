@@ -80,6 +80,7 @@ class ScriptedRunner:
 
     def __init__(self, *script: tuple[str, str, int]) -> None:
         self._script = script
+        self.sandbox = ""
         self.seen: list[Command] = []
 
     def run(self, command: Command) -> Completed:

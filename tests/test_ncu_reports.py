@@ -230,6 +230,7 @@ class FakeNcu:
 
     def __init__(self, *, readable: bool) -> None:
         self.readable = readable
+        self.sandbox = ""
 
     def run(self, command: Command) -> Completed:
         """Serve the three steps of a profile."""

@@ -38,6 +38,7 @@ class Build(Value):
         resources: ``registers``, ``spill_bytes``, ``smem_static`` … as the compiler reports.
         seconds: Wall time of the build; 0.0 when it came from the cache.
         cached: Whether it came from the cache.
+        sandbox: Level of the sandbox that it was compiled in; "" where nobody looked.
     """
 
     key: str
@@ -53,3 +54,4 @@ class Build(Value):
     resources: dict[str, int] = {}
     seconds: float = 0.0
     cached: bool = False
+    sandbox: str = ""

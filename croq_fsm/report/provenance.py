@@ -28,11 +28,23 @@ def measured(facts: Facts) -> list[Row]:
         *(("compiler", f"{name} {words.one_line(text)}") for name, text in compilers.items()),
         ("library", facts.library.name if facts.library else ""),
         ("samples", _samples(facts)),
+        ("sandbox", _sandbox(facts)),
         ("noise floor", _noise(session.noise)),
         ("a gain is", gain),
         ("seed", str(session.seed)),
         ("configuration", f"sha256 {session.config_hash}"),
     ]
+
+
+def _sandbox(facts: Facts) -> str:
+    """How the best kernel was confined while it was compiled and while it was measured."""
+    built = facts.best.build.sandbox if facts.best and facts.best.build else ""
+    measured_in = facts.record.sandbox if facts.record else ""
+    if not built and not measured_in:
+        return ""
+    if built == measured_in:
+        return f"{built}, for compiler and candidate"
+    return f"{built or 'unknown'} for the compiler, {measured_in or 'unknown'} for the candidate"
 
 
 def _noise(noise: float | None) -> str:

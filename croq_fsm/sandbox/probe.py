@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from croq_fsm.config import Config
 from croq_fsm.errors import EnvironmentMissing, SandboxTooWeak
 from croq_fsm.sandbox import attempts, landlock
 from croq_fsm.sandbox.levels import Level
 from croq_fsm.toolchain.process import Command, Role, Runner
+from croq_fsm.toolchain.runner import LocalRunner
 
 #: Attempts that a level stops.
 _STOPPED_BY: Final = {
@@ -65,13 +67,12 @@ class Report:
     @property
     def text(self) -> str:
         """``full (Landlock ABI 7)``, or the level and what is left open."""
-        gaps = "; ".join(
-            f"{role}: {', '.join(name.replace('_', ' ') for name in names)}"
-            for role, names in self.open.items()
-            if names
+        gaps = dict.fromkeys(
+            name.replace("_", " ") for names in self.open.values() for name in names
         )
         kernel = f"Landlock ABI {self.landlock}" if self.landlock else "no Landlock"
-        return f"{self.level.title} ({kernel})" + (f"; a child still {gaps}" if gaps else "")
+        worked = f"; a child {', '.join(gaps)}" if gaps else ""
+        return f"{self.level.title} ({kernel}){worked}"
 
     @property
     def cure(self) -> str:
@@ -108,6 +109,19 @@ def probe(runner: Runner, use: Level, work: Path, deadline_s: float, *, device: 
     }
     level = min((_level(gaps) for gaps in found.values()), default=Level.NONE)
     return Report(level, found, landlock.abi(), use)
+
+
+def ensure(runner: LocalRunner, config: Config, work: Path, *, device: bool) -> Report:
+    """Probe, write the level on the runner, and see that it is enough; run before any candidate.
+
+    Raises:
+        SandboxTooWeak: It is below ``sandbox.demand``.
+        EnvironmentMissing: A child cannot be started.
+    """
+    report = probe(runner, runner.policy.use, work, config.deadlines.probe_s, device=device)
+    demand(report, Level.named(config.sandbox.demand))
+    runner.sandbox = report.level.title
+    return report
 
 
 def demand(report: Report, least: Level) -> Level:

@@ -27,7 +27,7 @@ from croq_fsm.toolchain.c_compile import CCompile
 from croq_fsm.toolchain.c_machine import CpuMachine, measure_peaks
 from croq_fsm.toolchain.c_structure import structure_of
 from croq_fsm.toolchain.process import Runner
-from croq_fsm.toolchain.workbench import Contestant, TimingPlan
+from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
 
 _BUILTIN: Final = "builtin:"
 _PROFILE_LAUNCHES, _FULL_LAUNCHES = 5, 15
@@ -60,6 +60,7 @@ class CWorkbench:
     dsl = "c"
     suffix = ".c"
     generated_suffix = ""
+    regimes: tuple[Regime, ...] = ("isolated",)
 
     def __init__(self, runner: Runner, config: Config, cache: Path, work: Path) -> None:
         self._runner = runner
@@ -145,7 +146,7 @@ class CWorkbench:
         for name, contestant in contestants.items():
             if isinstance(contestant, Build):
                 self._check_plausible(name, task, stats.block_seconds(samples, name))
-        return samples
+        return samples.model_copy(update={"sandbox": self._runner.sandbox})
 
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
         """See ``Workbench.profile``. A CPU is shared by design, so it is never Contended."""

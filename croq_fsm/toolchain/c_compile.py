@@ -201,6 +201,7 @@ class CCompile:
             commands=tuple(shlex.join(command) for command in commands),
             compilers={self.compiler.kind: self.compiler.version},
             harness=c_sources.harness_hash(),
+            sandbox=self._runner.sandbox,
             remarks=loops.remarks,
             resources={
                 "loops_vectorized": loops.vectorized,

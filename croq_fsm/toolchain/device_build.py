@@ -188,6 +188,11 @@ class DeviceBuilder(ABC):
             files: dict[str, Path | bytes] = {"bench.o": Path(bench), "judge": Path(judge)}
             return self._cache.put(key, files, {"harness": self.harness_hash})
 
+    @property
+    def sandbox(self) -> str:
+        """Level of the sandbox that compilers run in."""
+        return self._runner.sandbox
+
     def tool(self, name: str) -> str:
         """Path of a tool as text. Raises EnvironmentMissing."""
         return str(self._tools.need(name))
@@ -231,6 +236,7 @@ class Job(ABC):
             commands=tuple(self._commands),
             compilers=self._builder.compilers,
             harness=self._builder.harness_hash,
+            sandbox=self._builder.sandbox,
             remarks=report.remarks,
             resources=report.resources,
             seconds=self._builder.spent - self._before,

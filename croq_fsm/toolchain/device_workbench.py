@@ -163,7 +163,8 @@ class DeviceWorkbench:
             open_sensors(self._runner, self._device.uuid, folder, self._probe_s) as sensors,
         ):
             timing = Timing(programs, self._config, self._cache.folder, self._neighbours, sensors)
-            return timing.run(contestants, task, plan, folder)
+            samples = timing.run(contestants, task, plan, folder)
+        return samples.model_copy(update={"sandbox": self._runner.sandbox})
 
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
         """See ``Workbench.profile``."""

@@ -175,7 +175,14 @@ class Conversation(Protocol):
 
 
 class Runner(Protocol):
-    """The one place that starts children."""
+    """The one place that starts children.
+
+    Attributes:
+        sandbox: Level that untrusted children were found to be confined to (``none``, ``limits``,
+            ``no-network``, ``full``); "" while nobody has looked.
+    """
+
+    sandbox: str
 
     def run(self, command: Command) -> Completed:
         """Run to the end.

@@ -22,6 +22,9 @@ WORKBENCHES: Final = {
     "cuda": ("croq_fsm.toolchain.cuda", "CudaWorkbench"),
 }
 
+#: DSLs whose kernels run on a GPU.
+ON_DEVICES: Final = frozenset({"croqtile", "cuda"})
+
 #: File suffix of a kernel → DSL, of those that can be opened.
 SUFFIXES: Final = {task.SUFFIXES[dsl]: dsl for dsl in WORKBENCHES}
 

@@ -48,7 +48,12 @@ class LocalRunner:
         stop: Set when a stop is asked for; running children are then ended.
         deadlines: Grace and reaping times.
         tick: Called at least every 50 ms while a child is waited for (watchdog).
-        policy: What untrusted children may see and do.
+        policy: What untrusted children may see and do; None takes that of the default
+            configuration.
+
+    Attributes:
+        policy: As given.
+        sandbox: See ``process.Runner``; ``sandbox.probe.ensure`` sets it.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class LocalRunner:
         policy: Policy | None = None,
     ) -> None:
         self.policy = policy or Policy.of(Config())
+        self.sandbox = ""
         self._run_id = run_id
         self._journal = journal
         self._stop = stop
