@@ -25,6 +25,13 @@ def shipped(name: str = "f16_plain") -> str:
     return folder.joinpath(f"matmul_{name}.cu").read_text(encoding="utf-8")
 
 
+@cache
+def of(operator: str, dtype: str) -> str:
+    """Source of the plain start kernel of an operator."""
+    folder = files("croq_fsm.kernels").joinpath("cuda", operator)
+    return folder.joinpath(f"{operator}_{dtype}_plain.cu").read_text(encoding="utf-8")
+
+
 def workbench(folder: Path, **deadlines: float) -> CudaWorkbench:
     """A workbench on the tools of this machine."""
     config = Config(deadlines=Deadlines(**deadlines))

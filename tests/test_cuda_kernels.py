@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cuda_support import shipped
+from cuda_support import of, shipped
 
 from croq_fsm.domain.source import set_macros
 
@@ -22,7 +22,11 @@ INSTRUCTIONS = re.compile(r"// \[instructions\n.*?// instructions\]\n", re.DOTAL
 LAUNCH = re.compile(r"(\w+)<<<([^;]*?), stream>>>\(([^;]*)\);")
 
 
-def host_program(source: str, folder: Path) -> Path:
+#: Operator → its number in the shim.
+OPERATORS = {"matmul": 0, "blockscale_gemm": 1, "gemm_sp": 2}
+
+
+def host_program(source: str, folder: Path, dtype: str = "f16", operator: str = "matmul") -> Path:
     """The kernel as a host program."""
     text, cut = INSTRUCTIONS.subn("", re.sub(r"#include <cuda\w*\.h>\n", "", source))
     text, launched = LAUNCH.subn(r"shim::emulate(\2, [&] { \1(\3); });", text)
@@ -32,7 +36,10 @@ def host_program(source: str, folder: Path) -> Path:
         pytest.skip("g++ not found")
     path = folder / "kernel.cpp"
     path.write_text(f'#include "{SHIM}"\n{text}', encoding="utf-8")
-    argv = [compiler, "-std=c++17", "-O1", "-w", str(path), "-o", str(folder / "kernel")]
+    defines = [f"-DCROQ_OPERATOR={OPERATORS[operator]}"]
+    defines += ["-DCROQ_ELEMENT=unsigned char"] if dtype.startswith("e4m3") else []
+    defines += ["-DCROQ_OUTPUT=float"] if dtype.endswith("f32") else []
+    argv = [compiler, "-std=c++17", "-O1", "-w", *defines, str(path), "-o", str(folder / "kernel")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "kernel"
@@ -101,3 +108,52 @@ def test_the_emulation_bites(tmp_path: Path, search: str, replace: str, says: st
         for backwards in (True, False)
     ]
     assert re.search(says, "\n".join(runs))
+
+
+#: Operator, dtype, and shapes with whole tiles and with whatever remainders the operator allows.
+OTHERS = [
+    ("matmul", "f16f32", [(130, 129, 40), (7, 250, 72)]),
+    ("matmul", "f16f16f16", [(130, 126, 40)]),
+    ("matmul", "e4m3f16", [(130, 126, 48), (7, 33, 144)]),
+    ("matmul", "e4m3f32", [(65, 129, 80)]),
+    ("blockscale_gemm", "e4m3f16", [(128, 256, 256)]),
+    ("blockscale_gemm", "e4m3f32", [(128, 128, 128)]),
+    ("gemm_sp", "f16", [(128, 136, 64), (130, 24, 112)]),
+    ("gemm_sp", "f16f32", [(128, 128, 64)]),
+    ("gemm_sp", "e4m3f16", [(128, 144, 256)]),
+]
+
+
+@pytest.mark.parametrize(("operator", "dtype", "shapes"), OTHERS)
+def test_other_operators_address_their_operands(
+    tmp_path: Path, operator: str, dtype: str, shapes: list[tuple[int, int, int]]
+) -> None:
+    """8-bit operands, f32 outputs, scales and metadata: all is right, nothing else touched."""
+    program = host_program(of(operator, dtype), tmp_path, dtype, operator)
+    for shape in shapes:
+        for late in (True, False):
+            assert run(program, *shape, late=late) == ""
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "search", "replace"),
+    [
+        ("matmul", "e4m3f16", "lane / 8 % 2 * kChunk", "lane / 8 % 2 * 8"),
+        ("matmul", "f16f32", "pair_of(sums[i][j], 1)", "pair_of(sums[i][j], 0)"),
+        ("blockscale_gemm", "e4m3f16", "(e < 2 ? above : below)", "above"),
+        ("blockscale_gemm", "e4m3f16", "column0 / kScaleBlock", "0"),
+        ("blockscale_gemm", "e4m3f16", "(first) * steps + step,", "(first) * steps,"),
+        ("gemm_sp", "f16", "bits >> (2 * first + 2) & 3", "bits >> (2 * first) & 3"),
+        ("gemm_sp", "f16", "bits = meta[at / 8];", "bits = 0x44;"),
+        ("gemm_sp", "e4m3f16", "place == a ? kept[first] :", "place == a ? kept[first + 1] :"),
+    ],
+)
+def test_the_emulation_bites_for_other_operators(
+    tmp_path: Path, operator: str, dtype: str, search: str, replace: str
+) -> None:
+    """Each fault of scales, metadata or addressing shows."""
+    source = of(operator, dtype)
+    assert source.count(search) == 1
+    program = host_program(source.replace(search, replace), tmp_path, dtype, operator)
+    shape = (128, 256, 256) if operator == "blockscale_gemm" else (130, 130, 112)
+    assert re.search("wrong elements|outside of|bank conflict|unaligned", run(program, *shape))
