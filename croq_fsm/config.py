@@ -74,6 +74,9 @@ class Measure(Section):
     library_error_factor: Annotated[float, Field(ge=1)] = 4.0
     screen_margin: Fraction = 0.05
     hidden_shapes: Annotated[int, Field(ge=0, le=8)] = 2
+    noise_every: Annotated[int, Field(ge=0)] = 10
+    final_pairs: Annotated[int, Field(ge=0)] = 12
+    final_s: Seconds = 180.0
     policy: Literal["statistical", "greedy"] = "statistical"
 
     def decision_policy(self, noise: float) -> Policy:
@@ -144,6 +147,25 @@ class CroqtileOptions(Section):
     compile_jobs: Annotated[int, Field(ge=1)] = 1
 
 
+class Simulation(Section):
+    """A model of a device in place of a device; see docs/simulator.md."""
+
+    on: bool = False
+    script: str = ""
+    launch_noise: Fraction = 0.004
+    block_noise: Fraction = 0.003
+    process_noise: Fraction = 0.002
+    drift: Fraction = 0.01
+    launches: Annotated[int, Field(ge=1)] = 5
+    contention: Fraction = 0.02
+    compile_fail: Fraction = 0.02
+    compiler_abort: Fraction = 0.005
+    compiler_hang: Fraction = 0.005
+    wrong_result: Fraction = 0.03
+    crash: Fraction = 0.01
+    hang: Fraction = 0.005
+
+
 class Storage(Section):
     """Where the state lives and how much of it is kept."""
 
@@ -201,6 +223,7 @@ class Config(BaseSettings):
     c: COptions = COptions()
     croqtile: CroqtileOptions = CroqtileOptions()
     sandbox: Sandbox = Sandbox()
+    simulation: Simulation = Simulation()
     storage: Storage = Storage()
     git: Git = Git()
     ideators: dict[str, dict[str, Any]] = {}

@@ -10,7 +10,7 @@ from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Idea, Verdict, Work
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
-from states import _publishing, _stopping
+from states import _final, _publishing, _stopping
 
 _RECENT = 10
 
@@ -27,6 +27,10 @@ def run(session: Session, ports: Ports) -> Step:
     record = _round(session, ports, (idea, verdict), iteration, attempts)
     records: tuple[Record, ...] = (record,) if iteration is None else (iteration, record)
     reason = _stopping.reason(session, ports, record)
+    effects = _effects(session, ports, idea, (record, iteration), attempts)
+    final = _final.Last()
+    if reason is not None:
+        final = _final.take(session, ports, _best(session, ports, record, iteration))
     return Step(
         outcome=Outcome.STORED if reason is None else Outcome.FINISHED,
         work=session.work if reason else Work(round=0, backend=session.work.backend),
@@ -37,9 +41,10 @@ def run(session: Session, ports: Ports) -> Step:
             "tflops": record.tflops,
             "reason": record.reason,
             "stop": reason,
+            **(final.detail if reason is not None else {}),
         },
-        records=records,
-        effects=_effects(session, ports, idea, (record, iteration), attempts),
+        records=(*records, *final.records),
+        effects=effects,
         reason=reason or "",
     )
 
@@ -158,6 +163,13 @@ def _samples(ports: Ports, iteration: Iteration) -> Samples | None:
     return next((m.samples for m in stored if m.samples is not None), None)
 
 
+def _best(session: Session, ports: Ports, record: Round, iteration: Iteration | None) -> Iteration:
+    """The best kernel once this round is stored."""
+    if record.decision is Decision.KEEP and iteration is not None:
+        return iteration
+    return ports.history.iteration(session.best_iteration or 1)
+
+
 def _snapshot(
     session: Session, ports: Ports, idea: Idea, stored: tuple[Round, Iteration | None]
 ) -> views.Snapshot:
@@ -165,14 +177,10 @@ def _snapshot(
     kept = record.decision is Decision.KEEP
     counts = dict(session.counts)
     counts[record.decision] = counts.get(record.decision, 0) + 1
-    if kept and iteration is not None:
-        best = iteration
-    else:
-        best = ports.history.iteration(session.best_iteration or 1)
     return views.Snapshot(
         session_id=session.id,
         library=ports.history.iteration(0),
-        best=best,
+        best=_best(session, ports, record, iteration),
         round=record.round,
         streak=0 if kept else session.streak + 1,
         counts=counts,

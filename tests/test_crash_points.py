@@ -31,6 +31,8 @@ POINTS = [
     ("git_added", 1),
     ("git_committed", 1),
     ("git_committed", 2),
+    ("in_final", 1),
+    ("in_final", 2),
 ]
 
 

@@ -41,7 +41,7 @@ from croq_fsm.toolchain.croqtile_time import Timing
 from croq_fsm.toolchain.croqtile_tools import Tools, find_tools
 from croq_fsm.toolchain.device_build import TARGET_SOURCE, DeviceBuilder
 from croq_fsm.toolchain.process import Conversation, Runner
-from croq_fsm.toolchain.workbench import Contestant, TimingPlan
+from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
 
 _BUILTIN: Final = "builtin:"
 #: Elements of 16 bits in 16 bytes, the widest piece that one instruction moves.
@@ -68,12 +68,14 @@ class DeviceWorkbench:
         suffix: File suffix of its sources, with the dot.
         aligned_sizes: Sizes that must be multiples of 8.
         aligned_for: What needs that, for the message.
+        regimes: See ``Workbench.regimes``.
     """
 
     dsl: ClassVar[str]
     suffix: ClassVar[str]
     aligned_sizes: ClassVar[tuple[str, ...]]
     aligned_for: ClassVar[str]
+    regimes: tuple[Regime, ...] = ("isolated", "burst", "sustained")
     _builder: DeviceBuilder
 
     def __init__(self, runner: Runner, config: Config, cache: Path, work: Path) -> None:

@@ -18,6 +18,9 @@ from croq_fsm.domain.task import Task
 #: ``library`` stands for the operator's library reference (BLAS, cuBLAS).
 Contestant = Build | Literal["library"]
 
+#: One launch at a time, some back to back, or many of them until power and heat have settled.
+Regime = Literal["isolated", "burst", "sustained"]
+
 
 @dataclass(frozen=True)
 class TimingPlan:
@@ -39,7 +42,7 @@ class TimingPlan:
     block_s: float = 0.05
     max_launches: int = 50
     warmup_s: float = 0.05
-    regime: Literal["isolated", "burst", "sustained"] = "isolated"
+    regime: Regime = "isolated"
     l2: Literal["cold", "hot"] = "cold"
     seed: int = 1
 
@@ -58,6 +61,10 @@ class Workbench(Protocol):
     @property
     def generated_suffix(self) -> str:
         """File suffix of generated target sources, with the dot; empty when there are none."""
+
+    @property
+    def regimes(self) -> tuple[Regime, ...]:
+        """Regimes that differ on this device, the usual one first."""
 
     def doctor(self) -> list[Finding]:
         """What is there, what is missing and what that forbids. Never raises for absence."""
