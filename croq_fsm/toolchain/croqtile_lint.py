@@ -14,7 +14,7 @@ from typing import Final
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.operators import ELEMENT_BYTES
 from croq_fsm.domain.task import Task
-from croq_fsm.toolchain import croqtile_sparse
+from croq_fsm.toolchain import croqtile_rules, croqtile_sparse
 from croq_fsm.toolchain.croqtile_text import KernelText
 
 #: Opt-in shared memory of a block on SM90, bytes, less what barriers and alignment take.
@@ -58,6 +58,7 @@ def lint(candidate: Candidate, task: Task, shared_limit: int = SHARED_LIMIT) -> 
         *_copies(kernel),
         *([] if "choreo:--mem-reuse" in candidate.flags else _shared(kernel, shared_limit)),
         *_registers(kernel),
+        *croqtile_rules.problems(kernel, candidate, task),
         *_coverage(kernel),
         *_early_release(kernel),
         *_store_race(kernel, task),
@@ -96,13 +97,13 @@ def _forbidden(kernel: KernelText, candidate: Candidate) -> Iterator[str]:
 
 def _wgmma(kernel: KernelText) -> Iterator[str]:
     for mma in kernel.mmas:
-        if len(mma.operands) != 2:  # noqa: PLR2004 - A and B; sparse forms have more
+        if len(mma.operands) < 2:  # noqa: PLR2004 - A and B; scaled and sparse forms have more
             continue
-        rows, cols = (kernel.operand_rows(operand) for operand in mma.operands)
+        rows, cols = (kernel.operand_rows(operand) for operand in mma.operands[:2])
         if cols is not None and (cols % _WGMMA_N_STEP or not 0 < cols <= _WGMMA_N_MAX):
-            yield f"WGMMA N is {cols}; it must be a multiple of 8 and at most 256"
+            yield f"wgmma-n: WGMMA N is {cols}; it must be a multiple of 8 and at most 256"
         if rows is not None and rows != _WGMMA_M:
-            yield f"the A operand of a WGMMA has {rows} rows; it must have 64"
+            yield f"wgmma-m: the A operand of a WGMMA has {rows} rows; it must have 64"
 
 
 def _copies(kernel: KernelText) -> Iterator[str]:
@@ -113,18 +114,20 @@ def _copies(kernel: KernelText) -> Iterator[str]:
             continue
         rows, cols = (size or 0 for size in tile.dims)
         if rows > _TMA_BOX_MAX:
-            yield f"tile {tile.name} has {rows} rows; a copy moves at most 256"
+            yield f"copy-box: tile {tile.name} has {rows} rows; a copy moves at most 256"
         if cols * element % _TMA_ROW_STEP:
-            yield f"rows of tile {tile.name} have {cols * element} bytes, no multiple of 16"
+            nbytes = cols * element
+            yield f"copy-box: rows of tile {tile.name} have {nbytes} bytes, no multiple of 16"
         if rows % _WGMMA_N_STEP:
-            yield f"tile {tile.name} has {rows} rows; swizzled tiles need a multiple of 8"
+            yield f"copy-box: tile {tile.name} has {rows} rows; swizzled ones need a multiple of 8"
 
 
 def _shared(kernel: KernelText, limit: int) -> Iterator[str]:
     sizes = [tile.nbytes for tile in kernel.tiles.values()]
     known = sum(size for size in sizes if size is not None)
     if known > limit - _SHARED_MARGIN:
-        yield f"shared tiles need {known} bytes; a block has {limit - _SHARED_MARGIN}"
+        room = limit - _SHARED_MARGIN
+        yield f"shared-memory: shared tiles need {known} bytes; a block has {room}"
 
 
 def _registers(kernel: KernelText) -> Iterator[str]:
@@ -137,8 +140,8 @@ def _registers(kernel: KernelText) -> Iterator[str]:
     )
     if widest >= cap:
         yield (
-            f"one accumulator takes {widest} registers of a thread; with {threads} threads a "
-            f"thread has {cap} at the start of the kernel"
+            f"registers: one accumulator takes {widest} registers of a thread; with {threads} "
+            f"threads a thread has {cap} at the start of the kernel"
         )
     yield from _register_trade(kernel)
 
@@ -150,14 +153,15 @@ def _register_trade(kernel: KernelText) -> Iterator[str]:
         if value is not None and (
             value % _REGISTER_STEP or not _REGISTER_MIN <= value <= _REGISTER_MAX
         ):
-            yield f"setmaxnreg {value} is illegal: a multiple of 8 from 24 to 256"
+            yield f"setmaxnreg: setmaxnreg {value} is illegal: a multiple of 8 from 24 to 256"
     consumers, groups = kernel.consumer_ids, kernel.warpgroups
     low, high = values.get("dec"), values.get("inc")
     if consumers and groups and low and high:
         total = high * len(consumers) + low * (groups[1] - len(consumers))
         asked = total * _WARPGROUP_THREADS
         if asked > _REGISTERS_PER_SM:
-            yield f"setmaxnreg asks for {asked} registers of {_REGISTERS_PER_SM}: it would hang"
+            total_text = f"{asked} registers of {_REGISTERS_PER_SM}"
+            yield f"setmaxnreg: setmaxnreg asks for {total_text}: it would hang"
 
 
 def _coverage(kernel: KernelText) -> Iterator[str]:
