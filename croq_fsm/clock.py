@@ -45,6 +45,10 @@ class SystemClock:
         """UTC seconds since the epoch, as of the start of the daemon; never runs backwards."""
         return self.counted() + self._offset
 
+    def wait(self, seconds: float, stop: threading.Event) -> bool:
+        """Let time pass, or less when the daemon is asked to drain; whether it is."""
+        return stop.wait(seconds)
+
     def jumped(self) -> float | None:
         """Seconds by which the wall clock has left this one, once for each jump; else None."""
         ahead = self.wall() - self.now()

@@ -60,6 +60,7 @@ from croq_fsm.storage.repository import Repository
 from croq_fsm.storage.setting_aside import SET_ASIDE
 from croq_fsm.toolchain.registry import ON_DEVICES, open_workbench
 from croq_fsm.toolchain.runner import LocalRunner, kill_survivors
+from croq_fsm.toolchain.simulated.night import Night
 from croq_fsm.toolchain.workbench import Workbench
 from states import HANDLERS
 
@@ -142,10 +143,12 @@ class Daemon:
             session = reader.session(session_id)
             config = Config.model_validate(reader.config(session.id))
         self.wishes.stop = None
-        sandbox.ensure(
-            self.runner, self.config, self.root.work, device=session.task.dsl in ON_DEVICES
-        )
+        if not session.task.simulated:  # a model starts no process
+            sandbox.ensure(
+                self.runner, self.config, self.root.work, device=session.task.dsl in ON_DEVICES
+            )
         workbench = self.workbench(session.task.dsl, config)
+        simulation = self._simulation(session, workbench)
         names = session.task.model.split(",")
         loaded: list[Ideator] = []
 
@@ -153,12 +156,13 @@ class Daemon:
             if not loaded:
                 # Here, so that an ideator that brings us down counts against its session.
                 loaded.extend(load.load(name, config.ideators.get(name, {})) for name in names)
+                loaded[:] = simulation.wrapped(loaded) if simulation else loaded
             return Ports(
                 workbench=workbench,
                 ideators=tuple(loaded),
                 history=SessionHistory(self.repository, current.id),
                 control=self.wishes,
-                clock=self.clock,
+                clock=simulation.clock if simulation else self.clock,
                 config=config,
                 layout=Layout(current.device.key, current.task, config.storage.compaction_summary),
             )
@@ -172,11 +176,19 @@ class Daemon:
             stop=self.stop,
             between=self._between,
             observe=self._observed(observe),
-            disturbed=self._disturbed,
+            disturbed=_undisturbed if simulation else self._disturbed,
         )
         with self.lease(workbench):
             _check_device(session, workbench)
             return engine.run(session.id)
+
+    def _simulation(self, session: Session, workbench: Workbench) -> Night | None:
+        """Simulated time and faults of a simulated session, from where its last step left them."""
+        if not session.task.simulated:
+            return None
+        with self.repository.read() as reader:
+            last = max((t["at"] for t in reader.transitions(session.id, limit=3)), default=0)
+        return Night.of(workbench, session.created_at, last)
 
     def effects(self, config: Config, cached: Callable[[str], bytes]) -> Effects:
         """Performer of the promises of a session with this configuration."""
@@ -214,12 +226,15 @@ class Daemon:
     def lease(self, workbench: Workbench) -> Iterator[None]:
         """Hold the device, when there is one; INIT says what is missing otherwise."""
         try:
-            uuid_ = workbench.device().uuid
+            device = workbench.device()
         except EnvironmentMissing:
             yield
             return
+        if device.simulated:  # there may be as many of a model as one likes
+            yield
+            return
         chosen = self.config.contention.lease_dir
-        with DeviceLease(uuid_, Path(chosen) if chosen else lease_folder(), self.run_id):
+        with DeviceLease(device.uuid, Path(chosen) if chosen else lease_folder(), self.run_id):
             yield
 
     def _between(self, session: Session) -> None:
@@ -275,6 +290,10 @@ class Daemon:
         )
 
 
+def _undisturbed() -> None:
+    """A model is not disturbed by what the machine does."""
+
+
 def _check_device(session: Session, workbench: Workbench) -> None:
     """A session may move to another device of the same kind, and to no other kind."""
     if not session.device.uuid or session.state.is_final:
@@ -306,6 +325,7 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
         lock = RootLock(root, run_id)
         stack.callback(lock.release)
         stack.callback(notifier.stopping)
+        stack.enter_context(_freeing(ballast))
         stack.enter_context(handled(stop, wanted))
         # Before the first child runs: what stopped a former daemon must not stop this one.
         inbox.discard_commands(root)
@@ -328,13 +348,27 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
             yield daemon
         except BaseException as exc:
             meant = disk.meaning(exc)
-            if isinstance(exc, DiskFull) or isinstance(meant, DiskFull):
-                ballast.drop()
+            _free_when_full(ballast, exc)
             ending = f"{type(meant or exc).__name__}: {meant or exc}"
             raise
         finally:
             notifier.stopping()
             _say_goodbye(daemon, ending)
+
+
+@contextmanager
+def _freeing(ballast: Ballast) -> Iterator[None]:
+    """Also when there was not even room for a start: the next one shall have some."""
+    try:
+        yield
+    except BaseException as exc:
+        _free_when_full(ballast, exc)
+        raise
+
+
+def _free_when_full(ballast: Ballast, exc: BaseException) -> None:
+    if isinstance(exc, DiskFull) or isinstance(disk.meaning(exc), DiskFull):
+        ballast.drop()
 
 
 def _compose(

@@ -147,7 +147,7 @@ class Engine:
         until = min(session.work.not_before, longest)
         while ports.clock.now() < until:
             self.between(session)
-            if self.stop.wait(min(1.0, max(0.0, until - ports.clock.now()))):
+            if ports.clock.wait(min(1.0, max(0.0, until - ports.clock.now())), self.stop):
                 return
 
     def _step(self, session: Session, ports: Ports) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +21,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """UTC seconds since the epoch."""
+
+    def wait(self, seconds: float, stop: threading.Event) -> bool:
+        """Let time pass, or less when the daemon is asked to drain; whether it is."""
 
 
 class History(Protocol):

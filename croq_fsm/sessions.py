@@ -100,8 +100,35 @@ def start_candidate(request: Request, task: Task, workbench: Workbench) -> Candi
     return Candidate(source=source)
 
 
+def check_world(repository: Repository, *, simulated: bool) -> None:
+    """A root is measured or simulated as a whole, so that no figure can be taken for another's.
+
+    Raises:
+        UsageError: It is the other.
+    """
+    with repository.read() as reader:
+        other = next((s for s in reader.sessions() if s.task.simulated is not simulated), None)
+    if other is None:
+        return
+    if simulated:
+        raise UsageError(
+            f"this root holds measured sessions ({other.id}); rehearse in a root of its own: "
+            "make a folder, run 'git init' there, and name it with --root"
+        )
+    raise UsageError(
+        f"this root holds simulated sessions ({other.id}); measure in a root of its own: make a "
+        "folder, run 'git init' there, and name it with --root"
+    )
+
+
 def create(repository: Repository, task: Task, candidate: Candidate, config: Config) -> Session:
-    """A new session at INIT."""
+    """A new session at INIT.
+
+    Raises:
+        UsageError: Other sessions of the root are measured where this one is simulated, or vice
+            versa.
+    """
+    check_world(repository, simulated=task.simulated)
     now = time.time()
     return repository.create_session(
         _new_id(now),

@@ -23,9 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from croq_fsm.toolchain.simulated.features import Features
+from croq_fsm.toolchain.simulated.features import Arrivals, Descriptors, Features, Order
 from croq_fsm.toolchain.simulated.model import FITTED, Coefficients, truth
 
+_ARRIVALS: dict[str, Arrivals] = {"all": "all", "wg1": "group", "warp1": "warp"}
+_DESCRIPTORS: dict[str, Descriptors] = {"make": "made", "inc": "stepped", "inc32": "stepped32"}
+_PLAIN_PROMOTION = 128
+_SOFTEST = 2.0
 _PASSES = 20
 _FEWEST = 5
 #: Variants that are text edits of one kernel, as their report describes them.
@@ -61,9 +65,7 @@ class Row:
 
 def features_of(v: dict[str, Any]) -> Features:
     """The model's view of a recorded configuration."""
-    raster = v["raster"]
-    order, group = (raster[0], raster[1]) if isinstance(raster, list) else ("m", 0)
-    order = "n" if raster == "n" else order
+    order, group = _order(v["raster"])
     staging = v["BM"] * v["BN"] * 2
     panels = v["epi"] in ("swz", "warp")
     passes = 1
@@ -81,9 +83,9 @@ def features_of(v: dict[str, Any]) -> Features:
         order=order,
         group=group,
         elected=v["prod"] == "one",
-        arrivals={"all": "all", "wg1": "group", "warp1": "warp"}[v["emp"]],
+        arrivals=_ARRIVALS[v["emp"]],
         uniform=v["uni"],
-        descriptors={"make": "made", "inc": "stepped", "inc32": "stepped32"}[v["desc"]],
+        descriptors=_DESCRIPTORS[v["desc"]],
         deep=v["loop"] == "pipe",
         epilogue="direct" if v["epi"] == "direct" else "panels" if panels else "rows",
         staging=0 if v["epi"] == "direct" else staging,
@@ -93,9 +95,16 @@ def features_of(v: dict[str, Any]) -> Features:
         shared_side=v["cluster"] or "m",
         pingpong=v["pp"],
         split_k=v["splitk"],
-        promoted=v["l2"] == 256,
+        promoted=v["l2"] > _PLAIN_PROMOTION,
         unroll=max(1, v["unroll"]),
     )
+
+
+def _order(raster: str | list[Any]) -> tuple[Order, int]:
+    """``2d`` and ``m`` walk along M first."""
+    if isinstance(raster, list):
+        return ("gm" if raster[0] == "gm" else "gn"), int(raster[1])
+    return ("n" if raster == "n" else "m"), 0
 
 
 def rows(folder: Path) -> list[Row]:
@@ -149,7 +158,9 @@ def badness(data: list[Row], c: Coefficients) -> float:
     for errors in residuals(data, c).values():
         array = np.clip(np.array(errors), -0.5, 0.5)
         middle = float(np.median(array))
-        total += float(np.sum(np.minimum((array - middle) ** 2, 0.04))) + len(errors) * (middle / 3) ** 2
+        total += (
+            float(np.sum(np.minimum((array - middle) ** 2, 0.04))) + len(errors) * (middle / 3) ** 2
+        )
         count += len(errors)
     return total / count
 
@@ -161,12 +172,17 @@ def fit(data: list[Row], c: Coefficients) -> Coefficients:
         for name, value in asdict(c).items():
             for factor in (1 + scale, 1 / (1 + scale)):
                 tried = replace(c, **{name: value * factor})
-                if tried.sharp < 2 or tried.exposed > 1 or tried.restart > 1 or tried.power_from > 0.9:
+                if not _is_sane(tried):
                     continue
                 if (found := badness(data, tried)) < best:
                     best, c = found, tried
         scale *= 0.75
     return c
+
+
+def _is_sane(c: Coefficients) -> bool:
+    """Whether shares are shares, and the soft maximum is one."""
+    return c.sharp >= _SOFTEST and max(c.exposed, c.restart, c.power_from) <= 1
 
 
 def main() -> int:

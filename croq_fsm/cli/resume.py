@@ -141,7 +141,8 @@ def _work(here: Place, name: str | None, *, reopen: bool, limits: Limits, as_log
             session = _pick(reader, name, reopen=reopen)
             target = _target(reader, session, limits, reopen=reopen)
             queue = [] if name is not None else _queue(reader, session)
-        refuse_taken_device(daemon, session.task.dsl, here.config)
+        if not session.task.simulated:
+            refuse_taken_device(daemon, session.task.dsl, here.config)
         _put_back(daemon, session, target, limits)
         turns = [Turn(session.id), *(Turn(waiting) for waiting in queue)]
         return work_on(daemon, turns, until=None, as_log=as_log)

@@ -70,7 +70,7 @@ def start(
         bool, typer.Option("--detach", help="Work in the background, without a terminal")
     ] = False,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Use a model of a device (not available yet)")
+        bool, typer.Option("--simulate", help="Rehearse on a model of an SM90; no number is real")
     ] = False,
     log_json: Annotated[
         bool, typer.Option("--log-json", help="Progress and log as JSON lines on standard error")
@@ -83,14 +83,9 @@ def start(
     """
     from croq_fsm.cli.durations import parse_duration
 
-    if simulate:
-        raise UsageError(
-            "--simulate is not available in this version; DSL c runs the whole loop on any "
-            "machine with a C compiler: croq-fsm start c f32 512x512x512"
-        )
     seconds = None if for_ is None else parse_duration(for_)
     wanted = Wanted(dsl, dtype, shape, kernel, operator, task, ideator, rounds, seconds)
-    here = place(root, config, json_log=log_json)
+    here = _simulated(place(root, config, json_log=log_json), on=simulate)
     planned = _plan(wanted, here)
     if detach:
         from croq_fsm.cli.detach import background
@@ -109,6 +104,16 @@ def queue(here: Place, *, detach: bool, as_log: bool) -> int:
 
         return background(here)
     return _work(here, planned, None, as_log=as_log)
+
+
+def _simulated(here: Place, *, on: bool) -> Place:
+    """The same place with a model for a device, when one was asked for."""
+    if not on:
+        return here
+    from dataclasses import replace
+
+    simulation = here.config.simulation.model_copy(update={"on": True})
+    return replace(here, config=here.config.model_copy(update={"simulation": simulation}))
 
 
 def _plan(wanted: Wanted, here: Place) -> list[Planned]:
@@ -130,7 +135,7 @@ def _requests(wanted: Wanted, here: Place) -> list[Request]:
         single = Request(
             wanted.dsl, wanted.dtype, wanted.shape, wanted.kernel, wanted.operator,
         )  # fmt: skip
-        return [_limited(single, wanted)]
+        return [_limited(single, wanted, here)]
     if wanted.task is not None:
         found = read_task_file(wanted.task)
     else:
@@ -140,10 +145,10 @@ def _requests(wanted: Wanted, here: Place) -> list[Request]:
             "nothing to do: say what to tune, for example 'croq-fsm start c f32 512x512x512', "
             f"or write [[tasks]] into {here.source or here.root.path / 'croq_fsm.toml'}"
         )
-    return [_limited(request, wanted) for request in found]
+    return [_limited(request, wanted, here) for request in found]
 
 
-def _limited(request: Request, wanted: Wanted) -> Request:
+def _limited(request: Request, wanted: Wanted, here: Place) -> Request:
     """What the command line says goes before what the file says."""
     from dataclasses import replace
 
@@ -151,6 +156,7 @@ def _limited(request: Request, wanted: Wanted) -> Request:
         request,
         ideator=wanted.ideator or request.ideator,
         rounds=wanted.rounds or request.rounds,
+        simulated=here.config.simulation.on,
     )
 
 
@@ -175,6 +181,7 @@ def _sessions(daemon: Daemon, planned: list[Planned]) -> list[str]:
     from croq_fsm import sessions
     from croq_fsm.cli.work import refuse_taken_device
 
+    sessions.check_world(daemon.repository, simulated=daemon.config.simulation.on)
     for dsl in dict.fromkeys(item.task.dsl for item in planned):
         refuse_taken_device(daemon, dsl, daemon.config)
     candidates = [

@@ -25,6 +25,9 @@ WORKBENCHES: Final = {
 #: DSLs whose kernels run on a GPU.
 ON_DEVICES: Final = frozenset({"croqtile", "cuda"})
 
+#: The DSL that can be simulated.
+SIMULATED_DSL: Final = "croqtile"
+
 #: File suffix of a kernel → DSL, of those that can be opened.
 SUFFIXES: Final = {task.SUFFIXES[dsl]: dsl for dsl in WORKBENCHES}
 
@@ -47,5 +50,9 @@ def open_workbench(dsl: str, runner: Runner, config: Config, cache: Path, work: 
         work: Folder for the children's private folders.
     """
     module, name = WORKBENCHES[check_dsl(dsl)]
+    if config.simulation.on:
+        if dsl != SIMULATED_DSL:
+            raise UsageError(f"--simulate models DSL {SIMULATED_DSL}, not {dsl}")
+        module, name = "croq_fsm.toolchain.simulated.workbench", "SimulatedWorkbench"
     factory = cast(_Factory, getattr(import_module(module), name))
     return factory(runner, config, cache, work)

@@ -58,6 +58,11 @@ class TestClock:
         self.time += 1.0
         return self.time
 
+    def wait(self, seconds: float, stop: threading.Event) -> bool:
+        """Time passes at once."""
+        self.time += seconds
+        return stop.is_set()
+
 
 @dataclass
 class Wish:

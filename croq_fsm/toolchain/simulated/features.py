@@ -22,7 +22,9 @@ WARPGROUP: Final = 128
 _SETREG: Final = re.compile(r"\bsetreg_(dec|inc)\s*\(([^()]*)\)")
 _COUNT: Final = re.compile(r"\b(\w+)\s*=\s*cdiv\(\s*([MN])\s*,")
 _BAND: Final = re.compile(r"/\s*\(\s*\w+\s*\*\s*(\w+)\s*\)")
-_ELECTED: Final = re.compile(r"\binthreads(?:\.async)?\s*\([^{]*\bt\s*==\s*0\s*\)\s*\{(?!\s*trigger)")
+_ELECTED: Final = re.compile(
+    r"\binthreads(?:\.async)?\s*\([^{]*\bt\s*==\s*0\s*\)\s*\{(?!\s*trigger)"
+)
 _ARRIVAL: Final = re.compile(r"\binthreads\s*\(\s*t\s*(%\s*32)?\s*==\s*0\s*\)\s*\{\s*trigger\b")
 _PANEL_COPY: Final = re.compile(r"\btma\.copy\.swiz<[^;]*?=>\s*(\w+)")
 _UNROLL: Final = re.compile(r"\]\s*:\s*unroll\s*\(\s*(\w+)\s*\)")
@@ -197,7 +199,7 @@ def _order(kernel: KernelText) -> tuple[Order, int]:
     if grid and "," in grid[0]:
         first = grid[1].strip("[] ").split(",")[0]
         return ("m", 0) if re.search(r"\bM\b", first) else ("n", 0)
-    names = {name: dim for name, dim in _COUNT.findall(kernel.text)}
+    names: dict[str, str] = dict(_COUNT.findall(kernel.text))
     band = _BAND.search(kernel.text)
     if band and band[1] in names:
         height = next((v for n in ("GROUP", "BAND") if (v := kernel.value(n))), 8)

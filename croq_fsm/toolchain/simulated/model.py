@@ -257,7 +257,7 @@ def _step(f: Features, c: Coefficients, *, cold: bool) -> float:
     supply = _through_l2(f) / c.l2_bytes
     latency = (c.latency_cold if cold else c.latency) / f.stages
     p = c.sharp
-    return (busy**p + supply**p + latency**p) ** (1 / p)
+    return math.pow(busy**p + supply**p + latency**p, 1 / p)
 
 
 def _loss(f: Features, c: Coefficients) -> float:
@@ -270,7 +270,7 @@ def _loss(f: Features, c: Coefficients) -> float:
     if many and f.registers is None:
         loss += c.trade
     missing = max(0.0, 4 - f.stages * f.tile_k * f.element / 128)
-    loss += c.shallow * missing**1.5
+    loss += c.shallow * math.pow(missing, 1.5)
     if f.deep:
         loss += c.deep_shallow * (missing > 0)
     elif f.pingpong:
@@ -316,7 +316,7 @@ def _span(f: Features, along_m: int, along_n: int, flight: int) -> tuple[float, 
         return min(along_m, flight / along_n + 0.5), min(along_n, flight)
     across = along_n if f.order == "gm" else along_m
     along = along_m if f.order == "gm" else along_n
-    height = min(f.group or 8, along)
-    width = min(across, flight / height + 0.5)
-    height = min(along, max(height, flight / width))
+    band = float(min(f.group or 8, along))
+    width = min(across, flight / band + 0.5)
+    height = min(along, max(band, flight / width))
     return (height, width) if f.order == "gm" else (width, height)
