@@ -9,6 +9,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,8 +55,11 @@ def command(root: Root, *arguments: str, output: Path | None = None) -> Callable
     def run() -> int:
         if output is not None:
             descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(descriptor, 1)
-            os.dup2(descriptor, 2)
+            for number in (1, 2):
+                os.dup2(descriptor, number)
+            # Whoever imported us may have put others in their places.
+            sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - a descriptor
+            sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - a descriptor
         return main([*arguments, "--root", str(root.path)])
 
     return run

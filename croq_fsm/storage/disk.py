@@ -59,6 +59,14 @@ def is_exhausted(folder: Path) -> bool:
         return False
 
 
+def is_read_only(folder: Path) -> bool:
+    """Whether the file system of a folder is mounted read-only."""
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True)
 class Ballast:
     """A file whose only use is to be deleted: then the end can be recorded on a full disk.

@@ -96,8 +96,9 @@ def translated(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours, by error name and not by message text."""
     try:
         yield
-    except (OperationalError, DatabaseError) as exc:
-        meant = _meaning(path, getattr(exc.orig, "sqlite_errorname", ""), str(exc.orig))
+    except (OperationalError, DatabaseError, sqlite3.DatabaseError) as exc:
+        cause = getattr(exc, "orig", exc)
+        meant = _meaning(path, getattr(cause, "sqlite_errorname", ""), str(cause))
         if meant is None:
             raise
         raise meant from exc
@@ -110,7 +111,7 @@ def _meaning(path: Path, name: str, text_: str) -> CroqError | None:
     unable = name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))
     if name.startswith("SQLITE_FULL") or (unable and disk.is_exhausted(path.parent)):
         return DiskFull(f"no space left for {path}; free some and run 'croq-fsm resume'")
-    if name.startswith("SQLITE_READONLY"):
+    if name.startswith("SQLITE_READONLY") or (unable and disk.is_read_only(path.parent)):
         return DiskReadOnly(
             f"{path} cannot be written ({text_}); make its file system and folder writable and "
             "run 'croq-fsm resume'"
@@ -194,7 +195,7 @@ def _is_empty(connection: Connection) -> bool:
 def _damaged_text(path: Path, what: str) -> str:
     backups = sorted((path.parent / "backups").glob("*.sqlite3"))
     cure = (
-        f"move it away and copy the newest backup, {backups[-1]}, to its place to go on from there"
+        f"'croq-fsm restore' goes back to the newest backup, {backups[-1].name}"
         if backups
         else "there is no backup yet: move it and its .used file away, and start a new session"
     )

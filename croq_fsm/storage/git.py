@@ -85,7 +85,7 @@ class Git:
         Raises:
             GitPostponed: A merge, a rebase or another git process is at work.
         """
-        known = self.find(trailer)
+        known = self.find(trailer, message)
         if known:
             # It may be from just before a power cut that did not come.
             self._sync()
@@ -107,16 +107,24 @@ class Git:
         self._sync()
         return self._must("rev-parse", "HEAD").stdout.strip()
 
-    def find(self, trailer: str) -> str:
-        """Hash of a recent commit that carries the trailer, or ""."""
+    def find(self, trailer: str, message: str | None = None) -> str:
+        """Hash of a recent commit that carries the trailer, or "".
+
+        Args:
+            trailer: Value of the trailer.
+            message: Its message, if that is known. After a database was restored, a step of the
+                same number can come to something else; its commit is another one then.
+        """
         done = self._git(
             "log", "--all", f"--max-count={_SEARCH_DEPTH}", "--fixed-strings",
             f"--grep={TRAILER}: {trailer}",
-            f"--format=%H %(trailers:key={TRAILER},valueonly,separator=%x2C)",
+            f"--format=%H%x00%(trailers:key={TRAILER},valueonly,separator=%x2C)%x00%B%x00%x1e",
         )  # fmt: skip
-        for line in done.stdout.splitlines() if done.ok else ():
-            commit, _, found = line.partition(" ")
-            if found.strip() == trailer:
+        for entry in done.stdout.split("\x1e") if done.ok else ():
+            commit, _, rest = entry.strip().partition("\0")
+            found, _, body = rest.partition("\0")
+            same = message is None or body.strip("\0\n") == message.strip("\n")
+            if found.strip() == trailer and same:
                 return commit
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
+from croq_fsm import faults
 from croq_fsm.errors import DatabaseDamaged, ForeignSchema
+from croq_fsm.storage import files
+from croq_fsm.storage.engine import translated
 from croq_fsm.storage.schema import APPLICATION_ID
 
 _DAILY: Final = "daily"
@@ -77,7 +81,8 @@ def daily_backup(path: Path, now: float) -> Path | None:
     """Back up unless the newest daily backup is younger than a day; the last seven are kept."""
     folder = path.parent / "backups"
     known = sorted(folder.glob(f"*-{_DAILY}.sqlite3"))
-    if known and now - known[-1].stat().st_mtime < _DAY_S:
+    # A clock that was set back must not end the backups for as long.
+    if known and abs(now - known[-1].stat().st_mtime) < _DAY_S:
         return None
     made = backup(path, _DAILY)
     for old in known[: -(_KEPT - 1)]:
@@ -86,22 +91,50 @@ def daily_backup(path: Path, now: float) -> Path | None:
 
 
 def backup(path: Path, label: str) -> Path:
-    """Copy a live database through SQLite's own backup interface and check the copy."""
+    """Copy a live database through SQLite's own backup interface and check the copy.
+
+    It appears under its name when it is whole and on the disk, never before.
+    """
     folder = path.parent / "backups"
     folder.mkdir(exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     target = folder / f"{stamp}-{label}.sqlite3"
-    source = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    copy = sqlite3.connect(target)
-    try:
-        source.backup(copy)
-        verdict = copy.execute("PRAGMA integrity_check").fetchone()[0]
-    finally:
-        copy.close()
-        source.close()
-    if verdict != "ok":
-        raise DatabaseDamaged(f"the backup {target} fails its integrity check: {verdict}")
+    copy_database(path, target)
     return target
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """A checked, durable copy of a database, in place by one rename.
+
+    Raises:
+        DatabaseDamaged: The copy fails its integrity check; ``target`` is as before.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        verdict = _copied(source, temporary)
+        if verdict != "ok":
+            raise DatabaseDamaged(f"a copy of {source} fails its integrity check: {verdict}")
+        faults.point("backup_copied")
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+        files.fsync_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copied(source: Path, target: Path) -> str:
+    """Copy; what ``integrity_check`` says of the copy."""
+    target.unlink(missing_ok=True)
+    with translated(source):
+        reader = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
+        copy = sqlite3.connect(target)
+        try:
+            reader.backup(copy)
+            return str(copy.execute("PRAGMA integrity_check").fetchone()[0])
+        finally:
+            copy.close()
+            reader.close()
 
 
 def _alembic_config() -> AlembicConfig:
