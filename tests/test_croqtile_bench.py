@@ -16,11 +16,13 @@ from croq_fsm.errors import (
 )
 from croq_fsm.toolchain.croqtile_bench import (
     Case,
+    LibraryError,
     Trusted,
     bench_error,
     candid,
     cases,
     judge_output,
+    library_error,
     run_case,
     verdict,
 )
@@ -137,3 +139,41 @@ def test_requests_carry_the_case() -> None:
     assert shared.items() <= bench.requests[0].items()
     assert {**shared, "relative": 2e-3, "absolute": 0.128}.items() <= judge.requests[0].items()
     assert "relative" not in bench.requests[0]
+
+
+def test_the_protocols_table_is_sent_and_told() -> None:
+    """Its tolerance goes to the judge; elements beyond it are named in the verdict."""
+    case = cases(task(), (1,))[-1]
+    judge = ScriptedTalk(JUDGED)
+    judge_output(case, judge, Path("x"), 1.0)
+    assert judge.requests[0]["table_absolute"] == 1.0
+    assert judge.requests[0]["table_relative"] == 0.01
+    check = verdict(case, SEEN, {**JUDGED, "wrong": 3, "beyond_table": 2}, 8, may_differ=False)
+    assert not check.passed
+    assert "2 elements are off by more than 1 + 0.01 |x|" in check.detail
+
+
+def test_an_error_is_held_against_the_librarys_own() -> None:
+    """More than N times the library's error fails, however wide the bound is."""
+    case = Case("normal-seed-1", "verify", "normal", 1, 1e-2, 1.0, honest=1e-4)
+    library = LibraryError(relative=1e-4, factor=4.0)
+    for error, passed in ((3.9e-4, True), (4.1e-4, False)):
+        judged = {**JUDGED, "rel_error": error}
+        check = verdict(case, SEEN, judged, 8, may_differ=False, library=library)
+        assert check.passed is passed
+        assert ("4 times the library's" in check.detail) is not passed
+
+
+def test_rounding_of_the_output_is_never_held_against_a_kernel() -> None:
+    """A library that happens to be exact does not make an honest kernel wrong."""
+    case = Case("normal-seed-1", "verify", "normal", 1, 1e-2, 1.0, honest=5e-4)
+    library = LibraryError(relative=1e-9, factor=4.0)
+    assert verdict(case, SEEN, JUDGED, 8, may_differ=False, library=library).passed
+    judged = {**JUDGED, "rel_error": 6e-4}
+    assert not verdict(case, SEEN, judged, 8, may_differ=False, library=library).passed
+
+
+def test_a_library_that_cannot_run_gives_no_error_to_compare_with() -> None:
+    """Absence is no failure of a candidate."""
+    assert library_error(CASE, ScriptedTalk({"ok": True, "rel_error": 2e-4}), 1.0) == 2e-4
+    assert library_error(CASE, ScriptedTalk({"ok": True, "absent": "none"}), 1.0) is None

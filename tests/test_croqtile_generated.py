@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from croqtile_support import task
 
 from croq_fsm.domain.ideas import Replace
 from croq_fsm.errors import CompileFailed, UsageError
-from croq_fsm.toolchain.croqtile_generated import host_identity, prepare, repair
+from croq_fsm.toolchain.croqtile_generated import glue, host_identity, prepare, repair
 
 TEXT = """\
 __global__ __launch_bounds__(384, 1) void __choreo_device_matmul(f16 * lhs) {
@@ -92,3 +94,21 @@ def test_comments_and_positions_are_no_identity() -> None:
     other = TEXT.replace("kernel.co:7.13", "kernel.co:9.99") + "// a comment\n"
     assert host_identity(other) == host_identity(TEXT)
     assert host_identity(TEXT.replace("384", "256")) != host_identity(TEXT)
+
+
+def test_glue_has_all_operands_in_their_order_and_shape() -> None:
+    """Scales and metadata are handed over as the operator's layout has them."""
+    scaled = task().model_copy(update={"operator": "blockscale_gemm", "dtype": "e4m3f32"})
+    text = glue(scaled)
+    views = re.findall(r"make_spanview<choreo::(\w+), 2>\(.*?\), \{(.*?)\}\)", text)
+    assert views == [
+        ("f8_e4m3", "m, k"),
+        ("f32", "m, (k + 127) / 128"),
+        ("f8_e4m3", "n, k"),
+        ("f32", "(n + 127) / 128, (k + 127) / 128"),
+        ("f32", "m, n"),
+    ]
+    assert [f"inputs[{i}]" in text for i in range(5)] == [True] * 4 + [False]
+    sparse = task().model_copy(update={"operator": "gemm_sp"})
+    assert "choreo::u8" in glue(sparse)
+    assert "(k + 7) / 8" in glue(sparse)
