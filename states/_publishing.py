@@ -13,7 +13,7 @@ from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Attempt, BuildDone, Effect, Iteration
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.source import sha256
-from croq_fsm.measure import stats
+from croq_fsm.measure import stats, telemetry
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
 
@@ -186,9 +186,16 @@ def timing_text(session: Session, iteration: Iteration, samples: Samples) -> str
     ]
     if task.op.judged_by_time:
         lines.append(f"GB/s: {task.gbps(stats.block_seconds(samples, 'candidate')):.2f}")
+    for label, text in (("method", samples.method), ("sensors", samples.telemetry)):
+        if text:
+            lines.append(f"{label}: {text}")
+    lines += [f"repeated: {text}" for text in samples.dropped]
     for block in samples.blocks:
         times = " ".join(f"{seconds * 1e6:.3f}" for seconds in block.seconds)
         lines.append(f"block {block.pair} {block.contestant} us: {times}")
+        if block.readings:
+            read = telemetry.line(block.readings)
+            lines.append(f"block {block.pair} {block.contestant} sensors: {read}")
     return "\n".join(lines) + "\n"
 
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from croq_fsm.config import load
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, State, Status
-from croq_fsm.report import lines, standing, status_text
+from croq_fsm.errors import Contended
+from croq_fsm.report import finals, lines, standing, status_text
 from croq_fsm.root import RootLock
 from croq_fsm.storage.inspection import archive
 from support.bench import TASK, Bench
-from support.scripted import ScriptedIdeator
+from support.scripted import ScriptedIdeator, ScriptedWorkbench
 
 
 class _Strict(BaseModel):
@@ -69,6 +71,7 @@ class Contract(_Strict):
     best: Kernel
     baseline: Kernel
     ratio: float | None
+    final: dict[str, Any] | None
     noise: float | None
     counts: dict[str, int]
     streak: int
@@ -210,3 +213,73 @@ def test_limits_in_words(one: Session) -> None:
     assert lines.limits(one) == "when you stop it, or when the ideas are exhausted"
     assert lines.limits(bounded).startswith("after round 5 or with the round that runs at 2033-")
     assert lines.remaining(bounded, 2e9 - 7200.0) == "5 rounds or 2 h 00 min left"
+
+
+def test_the_end_is_the_figure_of_record(tmp_path: Path) -> None:
+    """Best, start kernel and library of one window at the end, in each regime of the device."""
+    bench = Bench(
+        tmp_path, ScriptedIdeator([{"TIME_US": "800"}]), task=TASK.model_copy(update={"rounds": 1})
+    )
+    bench.run()
+    found = look(bench)
+    last = standing.as_json(found)["final"]
+    assert list(last) == ["isolated", "burst"]
+    for regime in found.finals.regimes:
+        assert {b.contestant for b in regime.samples.blocks} == {"candidate", "start", "library"}
+        assert regime.samples.purpose == "final"
+        told = last[regime.name]
+        assert told["to_library"]["ratio"] == pytest.approx(0.5, rel=0.01)
+        assert told["to_start"]["ratio"] == pytest.approx(1.25, rel=0.01)
+        assert told["best_tflops"] == TASK.tflops(regime.seconds["candidate"])
+    assert "at the end isolated 0.5" in " ".join(status_text.block(found).split())
+
+
+def test_a_newer_best_makes_an_older_end_no_figure_of_record(tmp_path: Path) -> None:
+    """After a reopening with another gain the former end speaks of another kernel."""
+    bench = Bench(
+        tmp_path, ScriptedIdeator([{"TIME_US": "800"}]), task=TASK.model_copy(update={"rounds": 1})
+    )
+    session = bench.run()
+    last = look(bench)
+    assert len(last.finals.regimes) == 2
+    with archive(bench.root.database) as opened, opened.look() as inspector:
+        start = inspector.iteration(session.id, 1)
+        assert finals.read(inspector, session, start).regimes == ()
+        assert finals.read(inspector, session, None).regimes == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"measure.final_pairs": 0}, "measure.final_pairs = 0"),
+        ({"measure.final_s": 0.5}, "measure.final_s"),
+    ],
+)
+def test_what_is_not_measured_at_the_end_is_named(
+    tmp_path: Path, settings: dict[str, object], says: str
+) -> None:
+    """Turned off, or no time left: the session ends all the same, and says why."""
+    ideator = ScriptedIdeator([{"TIME_US": "800"}])
+    bench = Bench(
+        tmp_path, ideator, config=load(None, settings), task=TASK.model_copy(update={"rounds": 1})
+    )
+    assert bench.run().state is State.DONE
+    found = look(bench)
+    assert found.finals.regimes == ()
+    assert all(says in why for why in (found.finals.skipped or {}).values())
+    assert set(found.finals.skipped or {}) == {"isolated", "burst"}
+
+
+def test_a_device_in_use_at_the_end_costs_the_last_measurement_only(tmp_path: Path) -> None:
+    """The round is stored, the session is done, and the reason is told."""
+    bench = Bench(tmp_path, ScriptedIdeator([]))
+
+    def busy_at_the_end(contestants: Any, task: Any, plan: Any) -> Any:
+        if plan.purpose == "final":
+            raise Contended("somebody else is on the device")
+        return ScriptedWorkbench.time(bench.workbench, contestants, task, plan)
+
+    bench.workbench.time = busy_at_the_end  # type: ignore[method-assign]
+    assert bench.run().state is State.DONE
+    skipped = look(bench).finals.skipped or {}
+    assert skipped == dict.fromkeys(("isolated", "burst"), "somebody else is on the device")

@@ -159,6 +159,11 @@ def test_every_decimal_is_stored_or_computed_from_what_is(
         for gain in group(found.rounds):
             numbers |= {gain.gain, 100 * (gain.gain - 1), gain.seconds, gain.seconds / 60}
     numbers.add(gains.product(found.rounds))
+    for regime in found.standing.finals.regimes:
+        for last in (regime.to_library, regime.to_start):
+            assert last is not None
+            numbers |= {last.ratio, last.low, last.high}
+        numbers |= {TASK.tflops(seconds) for seconds in regime.seconds.values()}
     numbers |= {r.wall_s for r in found.rounds}
     body = report.split("\nHOW TO REPRODUCE\n")[0]
     for reason in (*(r.reason for r in found.rounds), "croq-fsm 0.1.0", "1.00e-07"):

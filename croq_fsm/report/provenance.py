@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Final
 
 from croq_fsm.domain.records import Iteration
+from croq_fsm.measure import telemetry
 from croq_fsm.report import words
 from croq_fsm.report.facts import Facts
 
 Row = tuple[str, str]
+
+#: Reasons for repeated blocks that are shown.
+_DROPPED: Final = 5
 
 
 def measured(facts: Facts) -> list[Row]:
@@ -29,6 +34,7 @@ def measured(facts: Facts) -> list[Row]:
         ("library", facts.library.name if facts.library else ""),
         ("samples", _samples(facts)),
         ("sandbox", _sandbox(facts)),
+        *_device(facts),
         ("noise floor", _noise(session.noise)),
         ("a gain is", gain),
         ("seed", str(session.seed)),
@@ -102,6 +108,24 @@ def _samples(facts: Facts) -> str:
         f"{record.regime}; best kernel: {launches} launches in {len(blocks)} interleaved "
         f"blocks ({record.purpose}){dropped}"
     )
+
+
+def _device(facts: Facts) -> list[Row]:
+    """How launches were timed, what the sensors said meanwhile, and which blocks were repeated."""
+    found: list[Row] = []
+    named = [("", facts.record), *((r.name, r.samples) for r in facts.standing.finals.regimes)]
+    for name, samples in named:
+        if samples is None:
+            continue
+        label = f" at the end, {name}" if name else ""
+        sensors = telemetry.summary(samples, "candidate") or samples.telemetry
+        found += [
+            ("method", f"{samples.method}{label}" if samples.method else ""),
+            ("sensors", f"{words.one_line(sensors)}{label}" if sensors else ""),
+        ]
+        dropped = dict.fromkeys(words.one_line(text) for text in samples.dropped)
+        found += [("repeated", f"{text}{label}") for text in list(dropped)[:_DROPPED]]
+    return found
 
 
 def _source(facts: Facts, best: Iteration) -> str:

@@ -11,6 +11,8 @@ from croq_fsm.domain import escalation
 from croq_fsm.domain.records import Iteration
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Status
+from croq_fsm.report import finals
+from croq_fsm.report.finals import NOTHING, Finals
 from croq_fsm.root import Root, is_locked, read_holder
 from croq_fsm.storage.inspection import Inspector, RunningChild
 
@@ -44,6 +46,7 @@ class Standing:
         children: Running children of the daemon, when it works on this session.
         database: Path of the database.
         now: UTC seconds at which this was gathered.
+        finals: The figures of record, when the session came to an end with this best kernel.
     """
 
     session: Session
@@ -55,6 +58,7 @@ class Standing:
     children: tuple[RunningChild, ...]
     database: Path
     now: float
+    finals: Finals = NOTHING
 
     @property
     def ratio(self) -> float | None:
@@ -102,11 +106,12 @@ def gather(inspector: Inspector, session: Session, root: Root, now: float) -> St
     children = (
         tuple(inspector.running_children(daemon.run_id)) if worked_on and daemon.run_id else ()
     )
-    best, library = session.best_iteration, session.library_seconds
+    number, library = session.best_iteration, session.library_seconds
+    best = None if number is None else inspector.iteration(session.id, number)
     latest = inspector.transitions(session.id, limit=1)
     return Standing(
         session=session,
-        best=None if best is None else inspector.iteration(session.id, best),
+        best=best,
         library=None if library is None else inspector.iteration(session.id, 0),
         since=latest[0]["at"] if latest else session.created_at,
         daemon=daemon,
@@ -114,6 +119,7 @@ def gather(inspector: Inspector, session: Session, root: Root, now: float) -> St
         children=children,
         database=root.database,
         now=now,
+        finals=finals.read(inspector, session, best),
     )
 
 
@@ -162,6 +168,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "best": _iteration(standing.best, standing.best_tflops),
         "baseline": _iteration(standing.library, standing.library_tflops),
         "ratio": standing.ratio,
+        "final": finals.as_json(standing.finals, task),
         "noise": session.noise,
         "counts": {d.name: session.counts.get(d, 0) for d in Decision},
         "streak": session.streak,

@@ -6,7 +6,7 @@ from croq_fsm.domain import escalation
 from croq_fsm.domain.records import Iteration
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Status
-from croq_fsm.report import lines, summary, words
+from croq_fsm.report import finals, lines, summary, words
 from croq_fsm.report.standing import Standing
 
 _LABEL_WIDTH = 11
@@ -23,6 +23,7 @@ def block(standing: Standing) -> str:
         ("state", _state(standing)),
         ("best", _best(standing)),
         ("library", _library(standing)),
+        ("at the end", finals.short(standing.finals)),
         ("rounds", summary.counts(session)),
         ("stall", _stall(session)),
         ("limits", _limits(standing)),

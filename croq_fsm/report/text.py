@@ -8,7 +8,7 @@ from typing import Final
 from croq_fsm import __version__
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Status
-from croq_fsm.report import advice, gains, summary, words
+from croq_fsm.report import advice, finals, gains, summary, words
 from croq_fsm.report.facts import Facts
 from croq_fsm.report.gains import Gain
 from croq_fsm.report.provenance import files, measured, reproduce
@@ -89,6 +89,7 @@ def _result(facts: Facts) -> Lines:
         *pairs(rows),
         *pairs(
             (
+                *_of_record(facts),
                 ("to library", _to_library(facts, best)),
                 ("to start", _to_start(facts, start, best)),
                 ("confirmed", _confirmation(facts, best)),
@@ -97,6 +98,14 @@ def _result(facts: Facts) -> Lines:
             )
         ),
     ]
+
+
+def _of_record(facts: Facts) -> Sequence[tuple[str, str]]:
+    """What the session came to: measured at its end, all in one window a regime."""
+    found = finals.rows(facts.standing.finals, facts.session.task)
+    if not facts.standing.finals.regimes:
+        return found
+    return [("of record", "best, library and iter001, measured together at the end:"), *found]
 
 
 def _kernel(label: str, it: Iteration, facts: Facts) -> tuple[str, str]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, and_, inspect, select, text
+from sqlalchemy import Connection, Engine, and_, func, inspect, select, text
 
 from croq_fsm.domain.profile import Profile
 from croq_fsm.errors import ForeignSchema, UsageError
 from croq_fsm.storage import schema
 from croq_fsm.storage.engine import reader, translated
-from croq_fsm.storage.reading import Reader
+from croq_fsm.storage.reading import Reader, StoredMeasurement
 
 _REVISIONS: Final = Path(__file__).parent / "migrations" / "versions"
 
@@ -62,6 +62,16 @@ class Inspector(Reader):
             .order_by(table.c.started_at)
         )
         return [RunningChild(*row) for row in self._rows.execute(query)]
+
+    def finals(self, session_id: str) -> list[StoredMeasurement]:
+        """The session's latest measurement at an end, one for each regime; empty without one."""
+        table = schema.measurements
+        query = select(func.max(table.c.seq)).where(
+            and_(table.c.session_id == session_id, table.c.kind == "final")
+        )
+        seq = self._rows.execute(query).scalar_one()
+        found = [] if seq is None else self.measurements(session_id, [seq])
+        return [m for m in found if m.kind == "final"]
 
     def commits(self, session_id: str) -> dict[int, str]:
         """Hashes of the session's commits, by the transition that promised them."""

@@ -141,7 +141,8 @@ class ScriptedWorkbench:
                 blocks.append(
                     Block(contestant=name, pair=pair, seconds=times, host_seconds=sum(times))
                 )
-        return Samples(purpose=plan.purpose, regime="isolated cold", blocks=tuple(blocks))
+        regime = f"{plan.regime} {plan.l2}"
+        return Samples(purpose=plan.purpose, regime=regime, blocks=tuple(blocks))
 
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
         """One metric, always the same class."""
