@@ -25,6 +25,7 @@ from croq_fsm.ideators.rules.croqtile_edits import edit_to
 from croq_fsm.ideators.rules.croqtile_moves import OPERATORS, Operator, survey
 from croq_fsm.ideators.rules.croqtile_repairs import repaired
 from croq_fsm.ideators.rules.croqtile_search import neighbours
+from croq_fsm.ideators.rules.croqtile_settings import FAMILY, settings
 from croq_fsm.ideators.rules.evidence import quote
 from croq_fsm.ideators.rules.knowledge import Knowledge, Rule, load
 
@@ -138,9 +139,10 @@ class CroqtileMoves:
     def proposals(self, context: Context) -> Iterator[Proposal]:
         """Ranked ideas first, then the neighbours of the base, then the feasible set.
 
-        Nothing is known of other operators than matmul, and nothing is proposed for them.
+        Kernels outside of the family of f16 and bf16 GEMMs are changed by their settings alone.
         """
-        if context.task.operator != "matmul":
+        if (context.task.operator, context.task.dtype) not in FAMILY:
+            yield from settings(context)
             return
         case = Case.of(context)
         seen: set[Gemm] = set()
@@ -156,6 +158,8 @@ class CroqtileMoves:
 
     def repairs(self, context: Context, proposal: Proposal, failure: Failure) -> Iterator[Proposal]:
         """Other ways to realise a failed idea; see :mod:`croqtile_repairs`."""
+        if (context.task.operator, context.task.dtype) not in FAMILY:
+            return iter(())
         return repaired(Case.of(context), proposal, failure)
 
     def _ranked(self, case: Case) -> Iterator[Move]:
