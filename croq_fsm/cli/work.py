@@ -51,13 +51,14 @@ def work_on(daemon: Daemon, turns: list[Turn], *, until: float | None, as_log: b
             session = _ready(daemon, turn, until)
             progress.begins(session, _best(daemon, session))
             try:
-                code = code or run_queue(daemon, [session.id], progress.observe)
+                ended = run_queue(daemon, [session.id], progress.observe)
             except CroqError as exc:
                 if done == len(turns) or not goes_on(exc):
                     raise
                 # It stays as it is; the others have their night all the same.
                 progress.say(f"session {session.id} cannot be worked on: {exc}")
-                code = code or exc.exit_code
+                ended = exc.exit_code
+            code = code or ended
             session = _load(daemon, session.id)
             _conclude(daemon, session, progress)
             if _is_over(daemon, session, until):
