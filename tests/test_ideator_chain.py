@@ -171,7 +171,7 @@ def test_names_joined_by_commas_are_a_chain() -> None:
 @pytest.mark.parametrize("name", ["oracle", "rules,oracle", "", ","])
 def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
     """The usage error names what could have been asked for."""
-    with pytest.raises(UsageError, match="known: .*replay, rules"):
+    with pytest.raises(UsageError, match="known: .*agent, llm, replay, rules"):
         load(name, {})
 
 

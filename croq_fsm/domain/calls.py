@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from croq_fsm.domain.states import _Named
 
@@ -77,6 +77,18 @@ class CallEnded:
     answer_sha256: str = ""
     latency_s: float = 0.0
     detail: str = ""
+
+    def told(self, outcome: CallOutcome, detail: str) -> CallEnded:
+        """With another outcome and its reason; the cost stays."""
+        return replace(self, outcome=outcome, detail=detail)
+
+    def lasting(self, seconds: float) -> CallEnded:
+        """With its wall time."""
+        return replace(self, latency_s=seconds)
+
+    def charged(self, tokens: int, usd: float) -> CallEnded:
+        """Counted with all that was reserved, for nobody told what it cost."""
+        return replace(self, charged_tokens=tokens, charged_usd=usd)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from typing import Final
@@ -81,6 +82,12 @@ def structure_hash(source: str) -> str:
     """Identity of a source with the values of its macros blanked. Hex SHA-256."""
     blanked = _DEFINE.sub(lambda m: f"{m['head']}?", strip_comments(source))
     return hashlib.sha256(normalise(blanked).encode()).hexdigest()
+
+
+def difference(before: str, after: str) -> str:
+    """Unified diff of two sources, without file names."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    return "\n".join(list(lines)[2:])
 
 
 def sha256(data: str | bytes) -> str:

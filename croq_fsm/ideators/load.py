@@ -25,6 +25,8 @@ GROUP: Final = "croq_fsm.ideators"
 BUILT_IN: Final = {
     "rules": "croq_fsm.ideators.rules:RulesIdeator",
     "replay": "croq_fsm.ideators.replay:ReplayIdeator",
+    "llm": "croq_fsm.ideators.llm:LlmIdeator",
+    "agent": "croq_fsm.ideators.agent:AgentIdeator",
 }
 
 #: Settings of the circuit breakers stand under this name beside those of the ideators.
