@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +170,17 @@ def test_a_start_kernel_ships_and_no_lint_objects(dsl: str, name: str, dtype: st
     lint = {"croqtile": croqtile_lint.lint, "cuda": cuda_rules.lint}[dsl]
     assert lint(candidate, task(name, dtype, dsl=dsl)) == []
     assert SUPPORTED["cuda"] == SUPPORTED["croqtile"]
+
+
+def test_the_page_of_operators_is_the_registry() -> None:
+    """docs/operators.md lists each operator and dtype with its tolerance and its library."""
+    page = Path(__file__).resolve().parent.parent / "docs" / "operators.md"
+    text = page.read_text(encoding="utf-8").partition("## Table")[2]
+    rows = re.findall(r"\| `(\w+)` \| `(\w+)` \| ([\d.]+) \+ ([\d.]+) \S+ \| `(\w+)` \|", text)
+    found = []
+    for name, dtype in DEVICE:
+        precision = operator(name).precision(dtype)
+        assert precision.tolerance is not None
+        limits = (f"{precision.tolerance.absolute:g}", f"{precision.tolerance.relative:g}")
+        found.append((name, dtype, *limits, precision.library))
+    assert rows == found

@@ -18,17 +18,24 @@ class CublasLt {
     expect_library(create_(&handle_), "cublasLtCreate");
     if (scaled_ && version_() < kBlockScales)
       throw LibraryError("cublas: scales of blocks need cuBLAS 12.9; this is " + std::to_string(version_()));
-    describe();
     check(cudaMalloc(&workspace_, kWorkspace), "allocate the library's workspace");
+    describe();
+    if (scaled_) set_scales(workspace_, workspace_);  // an algorithm is chosen for scales, whatever they are
+    chosen_ = choose();
+    if (!chosen_ && scaled_ && problem_.out == Elem::f16) {
+      describe_output(Elem::bf16);
+      chosen_ = substituted_ = choose();
+    }
+    if (!chosen_) throw LibraryError("cublasLt: no algorithm for this problem");
   }
+
+  // The library cannot write the output's type, and writes another one of the same size. That takes
+  // as long, but the numbers are of no use.
+  bool substituted() const { return substituted_; }
 
   // Scales in the library's order; null for none.
   void matmul(const void *lhs, const void *rhs, void *out, const void *lhs_scales, const void *rhs_scales) {
-    if (scaled_) {
-      set(kScaleA, rhs_scales);
-      set(kScaleB, lhs_scales);
-    }
-    if (!chosen_) choose();
+    if (scaled_) set_scales(lhs_scales, rhs_scales);
     const float one = 1.0f, zero = 0.0f;
     expect_library(run_(handle_, operation_, &one, rhs, a_, lhs, b_, &zero, out, c_, out, c_, choice_.algorithm, workspace_,
                         kWorkspace, nullptr),
@@ -79,21 +86,31 @@ class CublasLt {
     } else {
       set(kFastAccumulation, int8_t{1});
     }
-    const int in = library_type(problem_.in), out = library_type(problem_.out);
+    const int in = library_type(problem_.in);
     expect_library(layout_(&a_, in, k, n, static_cast<int64_t>(k)), "cublasLtMatrixLayoutCreate");
     expect_library(layout_(&b_, in, k, m, static_cast<int64_t>(k)), "cublasLtMatrixLayoutCreate");
-    expect_library(layout_(&c_, out, n, m, static_cast<int64_t>(n)), "cublasLtMatrixLayoutCreate");
+    describe_output(problem_.out);
   }
 
-  void choose() {
+  void describe_output(Elem elem) {
+    const auto m = static_cast<uint64_t>(problem_.m), n = static_cast<uint64_t>(problem_.n);
+    expect_library(layout_(&c_, library_type(elem), n, m, static_cast<int64_t>(n)), "cublasLtMatrixLayoutCreate");
+  }
+
+  void set_scales(const void *lhs_scales, const void *rhs_scales) {
+    set(kScaleA, rhs_scales);
+    set(kScaleB, lhs_scales);
+  }
+
+  // Whether there is an algorithm for what is described.
+  bool choose() {
     void *preference = nullptr;
     const size_t workspace = kWorkspace;
     int found = 0;
     expect_library(preference_(&preference), "cublasLtMatmulPreferenceCreate");
     expect_library(prefer_(preference, kMaxWorkspace, &workspace, sizeof workspace), "cublasLtMatmulPreferenceSetAttribute");
-    expect_library(choose_(handle_, operation_, a_, b_, c_, c_, preference, 1, &choice_, &found), "cublasLtMatmulAlgoGetHeuristic");
-    if (found < 1 || choice_.status != 0) throw LibraryError("cublasLt: no algorithm for this problem");
-    chosen_ = true;
+    const int status = choose_(handle_, operation_, a_, b_, c_, c_, preference, 1, &choice_, &found);
+    return status == 0 && found > 0 && choice_.status == 0;
   }
 
   template <class T> void set(int attribute, T value) {
@@ -101,7 +118,7 @@ class CublasLt {
   }
 
   Problem problem_;
-  bool scaled_, chosen_ = false;
+  bool scaled_, chosen_ = false, substituted_ = false;
   Choice choice_{};
   void *library_ = nullptr, *handle_ = nullptr, *operation_ = nullptr, *a_ = nullptr, *b_ = nullptr, *c_ = nullptr;
   void *workspace_ = nullptr;

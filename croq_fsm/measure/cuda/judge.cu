@@ -43,7 +43,8 @@ class Judge {
     Answer answer;
     answer.add("ok", true).hex("inputs", inputs).add("rel_error", std::sqrt(total.diff2 / total.ref2));
     answer.add("max_error", total.max_error).add("wrong", static_cast<size_t>(total.wrong));
-    answer.add("nan", static_cast<size_t>(total.nan)).add("total", problem_.out_bytes() / 2);
+    answer.add("nan", static_cast<size_t>(total.nan)).add("total", problem_.out_count());
+    answer.add("beyond_table", static_cast<size_t>(total.beyond_table));
     answer.add("first_wrong", total.first == ~0ull ? -1ll : static_cast<long long>(total.first));
     return answer.add("got", result.got).add("want", result.want);
   }
@@ -81,6 +82,7 @@ class Judge {
   // How far the library itself is from the reference; `absent` says why that cannot be told.
   Answer library_error(const Request &request) {
     try {
+      if (const std::string why = library().incomparable(); !why.empty()) throw LibraryError(why);
       const Operands &operands = run_library(request);
       const Partial total = compare(problem_, operands, Bounds{0.0, 0.0, 0.0, -1.0}).total;
       if (total.nan) return Answer().add("ok", true).add("absent", "the library left elements unwritten");

@@ -18,9 +18,14 @@ class Library {
 
   int version() const { return cublas_.version(); }
 
-  // The same words as the operators' registry has for iter000.
+  // Why the library's output cannot be compared with anything; "" when it can.
+  std::string incomparable() const {
+    return lt_ && lt_->substituted() ? "the library cannot write f16 here, and writes bf16" : "";
+  }
+
+  // The same words as the operators' registry has for iter000, and more where numbers are of no use.
   std::string kind() const {
-    if (problem_.op == Op::blockscale_gemm) return "cublaslt_block128";
+    if (problem_.op == Op::blockscale_gemm) return lt_->substituted() ? "cublaslt_block128_bf16" : "cublaslt_block128";
     const std::string name = lt_ ? "cublaslt" : "cublas";
     if (problem_.op == Op::gemm_sp) return name + "_dense";
     return lt_ && problem_.acc == Elem::f16 ? name + "_f32acc" : name;
