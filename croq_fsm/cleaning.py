@@ -20,7 +20,7 @@ from croq_fsm.domain.states import Status
 from croq_fsm.root import Root, RootLock
 from croq_fsm.storage import auditing, expected, migrate, setting_aside, trash
 from croq_fsm.storage.auditing import UNREADABLE, Auditor, Stand
-from croq_fsm.storage.engine import writer
+from croq_fsm.storage.engine import translated, writer
 from croq_fsm.storage.setting_aside import Aside
 from croq_fsm.validation import Problem, validate
 from croq_fsm.validation.disk import symlink_on_the_way
@@ -115,7 +115,8 @@ class Cleaner:
         sessions = tuple(aside.stand.id for aside in plan.sessions)
         bag = trash.announce(self._trash, trash.new_stamp(at), plan.paths, sessions)
         if self.engine is not None:
-            setting_aside.set_aside(self.engine, bag.stamp, plan.sessions, at)
+            with translated(self.root.database):
+                setting_aside.set_aside(self.engine, bag.stamp, plan.sessions, at)
         trash.fill(bag, self.root.path)
         return bag
 
@@ -128,7 +129,8 @@ class Cleaner:
         bag = trash.newest(self._trash)
         restored: list[str] = []
         if self.engine is not None:
-            restored = setting_aside.bring_back(self.engine, bag.stamp, time.time_ns() // 1000)
+            with translated(self.root.database):
+                restored = setting_aside.bring_back(self.engine, bag.stamp, time.time_ns() // 1000)
         back, kept = trash.restore(bag, self.root.path)
         return Undone(bag.stamp, tuple(back), tuple(kept), tuple(restored))
 

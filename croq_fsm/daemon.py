@@ -48,7 +48,7 @@ from croq_fsm.sandbox import probe as sandbox
 from croq_fsm.sandbox.policy import Policy
 from croq_fsm.service import Service, WatchedChildren, service_of
 from croq_fsm.signals import Wanted, handled
-from croq_fsm.storage import disk, expected, migrate
+from croq_fsm.storage import disk, expected, migrate, retention
 from croq_fsm.storage.disk import Ballast
 from croq_fsm.storage.effects import Effects
 from croq_fsm.storage.engine import mark_used, sqlite_is_safe, writer
@@ -208,8 +208,19 @@ class Daemon:
                 f"step {after.seq}"
             )
             observe(before, step, after)
+            if after.round > before.round:
+                self._tidy(after)
 
         return seen
+
+    def _tidy(self, session: Session) -> None:
+        """After each round: what is too old or too much, as the configuration says."""
+        with self.repository.read() as reader:
+            gone = retention.retire(self.root.path, retention.of_session(reader, session))
+            most = self.config.storage.cache_mb * _MIB
+            trimmed = retention.trim_cache(self.root.cache, reader, most)
+        if gone or trimmed:
+            _log.info("old binaries and reports were removed", files=gone, builds=len(trimmed))
 
     def _disturbed(self) -> str | None:
         """Why what was just measured or compiled says nothing about the candidate.

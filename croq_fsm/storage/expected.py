@@ -15,7 +15,7 @@ from croq_fsm.config import Config
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.source import sha256
 from croq_fsm.domain.states import Outcome
-from croq_fsm.storage import rebuild
+from croq_fsm.storage import rebuild, retention
 from croq_fsm.storage.layout import Layout
 from croq_fsm.storage.reading import Reader
 
@@ -125,6 +125,7 @@ def _times(reader: Reader, session: Session) -> dict[int, int]:
 
 
 def _artifacts(reader: Reader, session: Session, times: dict[int, int]) -> list[Expected]:
+    gone = retention.of_session(reader, session)
     return [
         Expected(
             path=row["path"],
@@ -138,6 +139,7 @@ def _artifacts(reader: Reader, session: Session, times: dict[int, int]) -> list[
             stored_at=times.get(row["round"], 0),
         )
         for row in reader.artifacts(session.id)
+        if row["path"] not in gone
     ]
 
 

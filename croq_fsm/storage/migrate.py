@@ -37,13 +37,14 @@ def upgrade(engine: Engine, path: Path) -> str:
     config = _alembic_config()
     scripts = ScriptDirectory.from_config(config)
     head = scripts.get_current_head() or ""
-    current = current_revision(engine)
+    with translated(path):
+        current = current_revision(engine)
     refuse_newer(current, path)
     if current == head:
         return head
     if current is not None:
         backup(path, label=f"before-{head}")
-    with engine.begin() as connection:
+    with translated(path), engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         connection.execute(text(f"PRAGMA application_id = {APPLICATION_ID}"))
