@@ -7,7 +7,7 @@ from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.session import Session
-from croq_fsm.domain.source import sha256
+from croq_fsm.domain.source import difference, sha256
 from croq_fsm.domain.states import Category
 from croq_fsm.ideators.contract import Base, Context, Past
 from croq_fsm.ports import Ports
@@ -75,7 +75,23 @@ def context(session: Session, ports: Ports, refused: tuple[str, ...] = ()) -> Co
         lint=lambda candidate: ports.workbench.lint(candidate, session.task),
         rng_seed=int(sha256(f"{session.seed}/{session.work.round}/{len(refused)}")[:12], 16),
         refused=refused,
+        round=session.work.round,
+        diff_of=lambda number: _diff_of(ports, rounds, number),
     )
+
+
+def _diff_of(ports: Ports, rounds: list[Round], number: int) -> str:
+    """What a round changed of its base, timed or not; "" for a round that is too long ago."""
+    record = next((r for r in rounds if r.round == number), None)
+    if record is None:
+        return ""
+    base = ports.history.iteration(record.base).candidate
+    if record.iteration is not None:
+        tried = ports.history.iteration(record.iteration).candidate
+    else:
+        attempts = ports.history.attempts_of_round(number)
+        tried = attempts[-1][0].candidate if attempts else None
+    return "" if base is None or tried is None else difference(base.source, tried.source)
 
 
 def _is_new(ports: Ports, base: Iteration, candidate: Candidate) -> bool:

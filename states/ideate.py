@@ -14,7 +14,8 @@ from croq_fsm.domain.records import Effect, IdeaTaken, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Outcome
 from croq_fsm.domain.work import Idea
-from croq_fsm.errors import BackendDown, EditError
+from croq_fsm.errors import BackendDown, BadReply, EditError
+from croq_fsm.ideators import asking
 from croq_fsm.ideators.contract import Context, Ideator
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
@@ -31,9 +32,12 @@ def run(session: Session, ports: Ports) -> Step:
     for _ in range(ports.config.limits.proposals_per_idea):
         context = _bases.context(session, ports, tuple(refused))
         try:
-            proposal = ideator.propose(context)
+            proposal = asking.propose(ideator, context)
         except BackendDown as exc:
             return _backend_down(session, ports, str(exc))
+        except BadReply as exc:
+            refused.append(f"reply: {exc}")
+            continue
         if proposal is None:
             return _exhausted(session, ports, refused, f"{ideator.name} has no idea left")
         try:
@@ -54,7 +58,8 @@ def _candidate(context: Context, proposal: Proposal) -> Candidate:
     bases = (context.base, *context.others)
     base = next((b for b in bases if b.iteration == proposal.base), None)
     if base is None:
-        raise EditError(f"base iter{proposal.base:03d} is not active")
+        active = ", ".join(f"iter{b.iteration:03d}" for b in bases)
+        raise EditError(f"base iter{proposal.base:03d} is not active; derive from {active}")
     return Candidate(
         source=apply_edit(proposal.edit, base.candidate.source),
         flags=proposal.flags,
@@ -97,7 +102,7 @@ def _proposed(
         name=names.iter_name(session.next_iteration, proposal.tag),
         fingerprint=guards.fingerprint(candidate, base.candidate),
         macro_only=guards.is_macro_only(candidate, base.candidate),
-        ideator=ideator.name,
+        ideator=asking.author_of(ideator, proposal),
         bottleneck=context.profile.bottleneck,
         planned_at=int(ports.clock.now() * 1e6),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, assert_never
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticSerializationError
 
 from croq_fsm.domain.model import Value
 from croq_fsm.domain.names import TAG_PATTERN
@@ -85,6 +86,15 @@ class Proposal(Value):
     expected_gain: float
     levers: tuple[str, ...] = ()
     research_basis: Annotated[str, Field(max_length=2000)] = ""
+
+    @model_validator(mode="after")
+    def _writable(self) -> Proposal:
+        """JSON can carry halves of characters, which no file and no database takes."""
+        try:
+            self.model_dump_json()
+        except (PydanticSerializationError, UnicodeError) as exc:
+            raise ValueError("a text holds half a character; use whole Unicode text") from exc
+        return self
 
 
 def apply_edit(edit: Edit, base: str) -> str:

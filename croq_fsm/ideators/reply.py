@@ -235,9 +235,7 @@ def _check_fits(proposal: Proposal, base: Base) -> None:
     try:
         result = apply_edit(proposal.edit, source)
     except EditError as exc:
-        raise BadReply(
-            f"{exc}; quote iter{base.iteration:03d} exactly as it is shown, it may differ from "
-            "an older kernel"
-        ) from exc
+        advice = f"; quote iter{base.iteration:03d} as it is shown, older kernels differ"
+        raise BadReply(f"{exc}{advice if 'search text' in str(exc) else ''}") from exc
     if "\r" in result and "\r" not in source:
         raise BadReply("the new text has CR LF line ends, the kernel has LF; use LF")
