@@ -31,8 +31,6 @@ _LIBRARY = {"croqtile": "cublas", "cuda": "cublas"}
 #: Operators of DSL ``c`` whose library is not plain NumPy.
 _CPU_LIBRARY = {"matmul": "blas"}
 _LOG_EXCERPT = 2000
-#: A noise floor above this says more about the neighbours than about the device.
-_DISTURBED = 0.05
 _NOISE_TRIES = 3
 
 
@@ -81,7 +79,7 @@ def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
 def _quietest(session: Session, ports: Ports, build: Build) -> Samples:
     """A/A samples; taken again a few times when the machine was plainly disturbed."""
     taken = [_time(session, ports, build, "noise")]
-    while stats.noise_floor(taken[-1]) > _DISTURBED and len(taken) < _NOISE_TRIES:
+    while stats.noise_floor(taken[-1]) > stats.DISTURBED and len(taken) < _NOISE_TRIES:
         taken.append(_time(session, ports, build, "noise"))
     return min(taken, key=stats.noise_floor)
 

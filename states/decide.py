@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from croq_fsm.domain.decision import Ruling
 from croq_fsm.domain.measurement import Estimate, Samples, merge
+from croq_fsm.domain.plausible import floor_seconds
 from croq_fsm.domain.records import Facts, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
@@ -20,7 +21,8 @@ def run(session: Session, ports: Ports) -> Step:
     phase = [m.samples for m in stored if m.kind == work.phase and m.samples is not None]
     merged = merge(phase)
     policy = ports.config.measure.decision_policy
-    judged = judge(work.phase, merged, policy, session.noise or 0.0, session.seed)
+    floor_s = floor_seconds(session.task, session.device, ports.config.measure.l2)
+    judged = judge(work.phase, merged, policy, session.noise or 0.0, session.seed, floor_s=floor_s)
     ruling, estimate, fresh = judged.ruling, judged.estimate, judged.fresh
     detail = {
         "phase": work.phase,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from croq_fsm.domain import escalation, guards
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.hidden import hidden_tasks
 from croq_fsm.domain.measurement import Samples, Verification
-from croq_fsm.domain.records import Measured, Record, Step
+from croq_fsm.domain.records import Facts, Measured, Record, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.shapes import format_shape
 from croq_fsm.domain.states import Decision, Outcome
@@ -21,7 +23,7 @@ from croq_fsm.errors import (
     EnvironmentMissing,
     UsageError,
 )
-from croq_fsm.measure import sets
+from croq_fsm.measure import sets, stats
 from croq_fsm.ports import Ports
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 from states import _bases, _failing, _waiting
@@ -60,7 +62,33 @@ def _measure(session: Session, ports: Ports) -> Step:
             records = (*records, Measured(session.work.round, "verify", verification=checks))
             if not checks.passed:
                 return _wrong(session, ports, _named(checks, task), records)
-    return _timed(session, build, _time(session, ports, build), records)
+    step = _timed(session, build, _time(session, ports, build), records)
+    if not _wants_noise(session, ports):
+        return step
+    return replace(step, records=(*step.records, *_noise(session, ports)))
+
+
+def _wants_noise(session: Session, ports: Ports) -> bool:
+    """Whether the noise floor of the best kernel is due, once in every so many rounds."""
+    every = ports.config.measure.noise_every
+    work = session.work
+    is_first = work.phase == "screen" and not work.samples
+    return bool(every) and is_first and work.round % every == 0
+
+
+def _noise(session: Session, ports: Ports) -> tuple[Record, ...]:
+    """The best against itself, in the window of the candidate's screen: the floor of the hour.
+
+    A floor that says more about the neighbours than about the kernel is stored, and not gone by.
+    """
+    settings, incumbent = ports.config.measure, _incumbent(session, ports)
+    seed = session.seed + 1000 * session.work.round + 900
+    plan = sets.plan(settings, "noise", settings.pairs, seed)
+    same: dict[str, Contestant] = {"a": incumbent, "b": incumbent}
+    samples = sets.timed(ports.workbench, same, session.task, plan, settings.pairs_per_process)
+    floor = stats.noise_floor(samples)
+    measured = Measured(session.work.round, "noise", samples=samples)
+    return (measured,) if floor > stats.DISTURBED else (measured, Facts(noise=floor))
 
 
 def _confirms_again(session: Session, ports: Ports) -> bool:
@@ -150,10 +178,7 @@ def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
 
 def _time(session: Session, ports: Ports, build: Build) -> Samples:
     settings, work = ports.config.measure, session.work
-    best = _bases.active(session, ports)[0]
-    if best.build is None or best.candidate is None:
-        raise LookupError(f"{best.name} has no build")
-    incumbent = ports.workbench.build(best.candidate, session.task)
+    incumbent = _incumbent(session, ports)
     contestants: dict[str, Contestant] = {"candidate": build, "best": incumbent}
     if work.phase == "confirm" or _wants_fresh_baseline(session):
         contestants["library"] = "library"
@@ -173,6 +198,14 @@ def _time(session: Session, ports: Ports, build: Build) -> Samples:
     if work.phase == "screen":  # one set is enough to see what is clearly slower
         return ports.workbench.time(contestants, session.task, plan)
     return sets.timed(ports.workbench, contestants, session.task, plan, settings.pairs_per_process)
+
+
+def _incumbent(session: Session, ports: Ports) -> Build:
+    """The best kernel, from the cache unless that was trimmed."""
+    best = _bases.active(session, ports)[0]
+    if best.build is None or best.candidate is None:
+        raise LookupError(f"{best.name} has no build")
+    return ports.workbench.build(best.candidate, session.task)
 
 
 def _timed(session: Session, build: Build, samples: Samples, records: tuple[Record, ...]) -> Step:

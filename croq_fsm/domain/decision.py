@@ -16,8 +16,14 @@ from croq_fsm.domain.measurement import Estimate
 from croq_fsm.domain.states import Decision
 from croq_fsm.domain.work import Phase
 
-#: Ratio below which a screen is taken twice.
+#: Ratios beyond which a screen is taken twice: as likely a disturbed device as such an idea.
 _INCREDIBLY_SLOW: Final = 0.5
+_INCREDIBLY_FAST: Final = 1.5
+#: Ratio to the best, and to the library, above which one confirmation is not enough.
+_ASTONISHING: Final = 2.0
+_ABOVE_LIBRARY: Final = 1.10
+#: How the reason of a quarantined candidate begins.
+QUARANTINED: Final = "quarantined"
 #: From this ratio on, "times" reads better than per cent.
 _TIMES_FROM: Final = 1.5
 #: An undecided gain that is surely below this many smallest effects is given up: to tell 0.4 %
@@ -39,6 +45,7 @@ class Policy:
         confirm_pairs: Pairs of the confirmation at first; as many as the decision took if more.
         screen_pairs: Pairs of the screen.
         greedy: Whether any higher median wins, as the protocol says literally.
+        floor_s: Time of a call below which nothing is believed, seconds; None where it is unknown.
     """
 
     min_effect: float
@@ -49,6 +56,7 @@ class Policy:
     confirm_pairs: int
     screen_pairs: int = 5
     greedy: bool = False
+    floor_s: float | None = None
 
     @property
     def threshold(self) -> float:
@@ -62,6 +70,23 @@ class Policy:
 
 
 @dataclass(frozen=True)
+class Sight:
+    """What else the samples show, beside the estimate.
+
+    Attributes:
+        seconds: Time of a call of the candidate.
+        to_library: Library time over the candidate's, where the library took part.
+        windows: Separate measurements of this phase.
+        halves: Ratio in the earlier and in the later half of the samples.
+    """
+
+    seconds: float | None = None
+    to_library: float | None = None
+    windows: int = 1
+    halves: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Ruling:
     """Either a decision, or what to measure next."""
 
@@ -69,17 +94,28 @@ class Ruling:
     reason: str
     next_phase: Phase = "pairs"
     next_pairs: int = 0
-    kind: Literal["decided", "more", "confirm"] = "decided"
+    kind: Literal["decided", "more", "confirm", "quarantined"] = "decided"
 
 
-def rule(phase: Phase, estimate: Estimate, policy: Policy) -> Ruling:
+def rule(phase: Phase, estimate: Estimate, policy: Policy, sight: Sight | None = None) -> Ruling:
     """What the evidence of a phase means.
 
     Args:
         phase: Which samples the estimate rests on.
         estimate: Ratio best time / candidate time; above 1 means that the candidate is faster.
         policy: Limits.
+        sight: What else the samples show.
     """
+    seen = sight or Sight()
+    if policy.floor_s is not None and seen.seconds is not None and seen.seconds < policy.floor_s:
+        return _quarantined(seen.seconds, policy.floor_s)
+    ruling = _rule(phase, estimate, policy)
+    if phase == "confirm" and ruling.decision is Decision.KEEP:
+        return _once_more(ruling, estimate, policy, seen)
+    return ruling
+
+
+def _rule(phase: Phase, estimate: Estimate, policy: Policy) -> Ruling:
     if phase == "screen":
         return _after_screen(estimate, policy)
     if phase == "pairs":
@@ -89,11 +125,44 @@ def rule(phase: Phase, estimate: Estimate, policy: Policy) -> Ruling:
     return _after_confirmation(estimate, policy)
 
 
+def _quarantined(seconds: float, floor_s: float) -> Ruling:
+    return Ruling(
+        Decision.RUN_FAIL,
+        f"{QUARANTINED}: {seconds * 1e6:.3f} us is less than the {floor_s * 1e6:.3f} us that the "
+        "peaks of the device allow; such a time is not believed",
+        kind="quarantined",
+    )
+
+
+def _once_more(ruling: Ruling, estimate: Estimate, policy: Policy, sight: Sight) -> Ruling:
+    """What astonishes is kept only if it shows in a second confirmation, and in each by itself."""
+    why = ""
+    if estimate.ratio > _ASTONISHING:
+        why = f"{estimate.ratio:.2f} times as fast as the best"
+    elif sight.to_library is not None and sight.to_library > _ABOVE_LIBRARY:
+        why = f"{sight.to_library - 1.0:.1%} faster than the library"
+    if not why:
+        return ruling
+    if sight.windows < 2:  # noqa: PLR2004 - the second confirmation
+        reason = f"{why}: to be confirmed a second time"
+        return Ruling(None, reason, "confirm", policy.confirm_pairs, "confirm")
+    if min(sight.halves, default=1.0) <= 1.0:
+        return Ruling(
+            Decision.DISCARD,
+            f"{why} in all, but not in each confirmation by itself ({_interval(estimate)})",
+        )
+    return Ruling(ruling.decision, f"{ruling.reason}, twice")
+
+
 def _after_screen(estimate: Estimate, policy: Policy) -> Ruling:
     margin = max(3.0 * policy.noise, policy.screen_margin)
     if estimate.ratio < _INCREDIBLY_SLOW and estimate.pairs < 2 * policy.screen_pairs:
         # Less than half as fast: as likely a disturbed device as a bad idea. Look once more.
         return Ruling(None, "less than half as fast", "screen", policy.screen_pairs, "more")
+    if estimate.ratio > _INCREDIBLY_FAST and estimate.pairs < 2 * policy.screen_pairs:
+        return Ruling(
+            None, f"over {_INCREDIBLY_FAST} times as fast", "screen", policy.screen_pairs, "more"
+        )
     if estimate.ratio < 1.0 - margin and estimate.high < 1.0:
         return Ruling(
             Decision.DISCARD, f"{_slower(estimate)}, beyond the screen's margin of {margin:.1%}"

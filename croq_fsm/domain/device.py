@@ -19,6 +19,8 @@ class Device(Value):
             ``l1d_bytes``, ``cores`` … A limit that is not known is absent.
         facts: Anything else worth recording (driver, clocks, power cap, ECC).
         simulated: True for a model of a device.
+        peak_source: Where the peaks are from, when they are bounds that nothing can exceed:
+            ``peak_flops`` then is that of dense 16-bit products. "" for measured ones.
     """
 
     key: str
@@ -29,6 +31,7 @@ class Device(Value):
     limits: dict[str, int] = {}
     facts: dict[str, str] = {}
     simulated: bool = False
+    peak_source: str = ""
 
 
 class Finding(Value):

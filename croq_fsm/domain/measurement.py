@@ -62,6 +62,7 @@ class Samples(Value):
         dropped: Why blocks were thrown away and repeated (contention, clocks), if any were.
         process: Distinguishes fresh processes; a confirmation has another one.
         method: How launches were timed, the same for all contestants; "" where there is one way.
+        windows: Measurements that were merged into these.
         telemetry: Why the sensors of the device could not be read; "" when they were, or where
             there are none.
         sandbox: Level of the sandbox that candidates ran in; "" where nobody looked.
@@ -74,6 +75,7 @@ class Samples(Value):
     process: str = ""
     method: str = ""
     telemetry: str = ""
+    windows: int = 1
     sandbox: str = ""
 
     def of(self, contestant: str) -> tuple[Block, ...]:
@@ -100,6 +102,7 @@ def merge(parts: list[Samples]) -> Samples:
             "blocks": tuple(blocks),
             "dropped": tuple(text for part in parts for text in part.dropped),
             "method": " / ".join(dict.fromkeys(p.method for p in parts if p.method)),
+            "windows": sum(part.windows for part in parts),
             "telemetry": next((p.telemetry for p in parts if p.telemetry), ""),
         }
     )

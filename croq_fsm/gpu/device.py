@@ -127,12 +127,23 @@ def make_device(info: Mapping[str, object], row: Mapping[str, str]) -> Device:
         peak_bandwidth=peaks.bandwidth if peaks else None,
         limits=limits,
         facts=facts,
+        peak_source=_source(name, peaks, limits.get("sms"), clock, capability),
     )
 
 
 def peaks_of(name: str) -> Peaks | None:
     """Data-sheet peaks of a device by its name; None for one that is not in the table."""
     return next((peaks for word, peaks in _DATA_SHEET if word in name), None)
+
+
+def _source(
+    name: str, peaks: Peaks | None, sms: int | None, mhz: float | None, capability: str
+) -> str:
+    """Where the peaks are from, in words; "" when there are none."""
+    parts = [f"the vendor's data sheet for {name}"] if peaks else []
+    if sms and mhz and capability == "90":
+        parts.append(f"{sms} multiprocessors x {_FLOPS_PER_CLOCK} FLOP x {mhz:.0f} MHz")
+    return ", or if more ".join(parts)
 
 
 def _flops(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 
-from croq_fsm.domain.decision import Policy, Ruling, rule
+from croq_fsm.domain.decision import Policy, Ruling, Sight, rule
 from croq_fsm.domain.measurement import Estimate, Samples
 from croq_fsm.domain.work import Phase
 from croq_fsm.measure import stats
@@ -29,7 +30,13 @@ class Judged:
 
 
 def judge(
-    phase: Phase, samples: Samples, policy: Callable[[float], Policy], noise: float, seed: int
+    phase: Phase,
+    samples: Samples,
+    policy: Callable[[float], Policy],
+    noise: float,
+    seed: int,
+    *,
+    floor_s: float | None = None,
 ) -> Judged:
     """Estimate, noise floor and ruling.
 
@@ -39,6 +46,7 @@ def judge(
         policy: Limits, from a noise floor.
         noise: Noise floor to go by where the samples hold no twin.
         seed: Of resampling.
+        floor_s: Time of a call below which nothing is believed; None where it is unknown.
 
     Raises:
         ValueError: Too few pairs.
@@ -46,4 +54,18 @@ def judge(
     estimate = stats.estimate(samples, "best", "candidate", seed=seed)
     fresh = stats.twin_noise(samples)
     used = noise if fresh is None else fresh
-    return Judged(rule(phase, estimate, policy(used)), estimate, used, fresh)
+    limits = replace(policy(used), floor_s=floor_s)
+    return Judged(rule(phase, estimate, limits, _sight(samples)), estimate, used, fresh)
+
+
+def _sight(samples: Samples) -> Sight:
+    ratios = list(stats.pair_ratios(samples, "best", "candidate"))
+    middle = len(ratios) // 2
+    halves = (ratios[:middle], ratios[middle:])
+    library = list(stats.pair_ratios(samples, "library", "candidate"))
+    return Sight(
+        seconds=stats.block_seconds(samples, "candidate"),
+        to_library=median(library) if library else None,
+        windows=samples.windows,
+        halves=tuple(float(median(half)) for half in halves if half),
+    )

@@ -57,4 +57,4 @@ def timed(
         part = replace(wanted, pairs=pairs, seed=wanted.seed + len(parts))
         parts.append(timer.time(contestants, task, part))
         left -= pairs
-    return merge(parts)
+    return merge(parts).model_copy(update={"windows": 1})

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from croq_fsm.domain.measurement import Estimate, Samples
 
+#: A noise floor above this says more about the neighbours than about the device.
+DISTURBED: Final = 0.05
 #: Two-sided confidence of all intervals.
 CONFIDENCE: Final = 0.99
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from croq_fsm.domain.decision import Ruling
 from croq_fsm.domain.measurement import Estimate, Samples, merge
+from croq_fsm.domain.plausible import floor_seconds
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Phase
@@ -82,7 +83,9 @@ def _ruling(
     where = f"rounds {done.round} ({it.name})"
     phase, samples = deciding
     policy, noise = record.config.measure.decision_policy, _noise(record, done)
-    judged = judge(phase, samples, policy, noise, record.session.seed)
+    session = record.session
+    floor_s = floor_seconds(session.task, session.device, record.config.measure.l2)
+    judged = judge(phase, samples, policy, noise, session.seed, floor_s=floor_s)
     ruling, estimate = judged.ruling, judged.estimate
     if ruling.decision is not done.decision:
         text = f"it says {done.decision}, its samples say {_said(ruling)}"
