@@ -78,6 +78,7 @@ def test_sql_is_in_the_storage_layer_only() -> None:
             assert taken <= {"sqlalchemy", "sqlalchemy.Engine"}, name
     assert _importers("sqlite3", *PACKAGES) <= {
         "croq_fsm.environment",
+        "croq_fsm.storage.backups",
         "croq_fsm.storage.engine",
         "croq_fsm.storage.migrate",
     }
