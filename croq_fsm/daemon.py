@@ -42,9 +42,12 @@ from croq_fsm.errors import (
 from croq_fsm.gpu.lease import DeviceLease, lease_folder
 from croq_fsm.ideators import load
 from croq_fsm.ideators.contract import Ideator
+from croq_fsm.ideators.services import Services
+from croq_fsm.log import redacted
 from croq_fsm.ports import Ports
 from croq_fsm.root import Root, RootLock
 from croq_fsm.sandbox import probe as sandbox
+from croq_fsm.sandbox import secrecy
 from croq_fsm.sandbox.policy import Policy
 from croq_fsm.service import Service, WatchedChildren, service_of
 from croq_fsm.signals import Wanted, handled
@@ -327,6 +330,7 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
         CroqError: Lock held, foreign or damaged database, no git repository, …
     """
     machine.validate()
+    secrecy.hide()
     notifier = notify.from_environment()
     root.prepare()
     run_id, stop, clock, wanted = uuid.uuid4().hex, threading.Event(), SystemClock(), Wanted()
@@ -364,7 +368,7 @@ def opened(root: Root, config: Config) -> Iterator[Daemon]:
             raise
         finally:
             notifier.stopping()
-            _say_goodbye(daemon, ending)
+            _say_goodbye(daemon, redacted(ending))
 
 
 @contextmanager

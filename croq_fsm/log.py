@@ -27,11 +27,23 @@ _SECRET_KEY: Final = re.compile(
     r"api[_-]?key|secret|passw(or)?d|authorization|credential|private[_-]?key|(^|[_-])token$",
     re.IGNORECASE,
 )
-_SECRET_VARIABLE: Final = re.compile(r"_(API_KEY|TOKEN|SECRET|PASSWORD)$")
-#: What keys of well-known services look like, and what follows ``Bearer``.
+_SECRET_VARIABLE: Final = re.compile(
+    r"(?:^|_)(?:(?:API|ACCESS|SECRET|PRIVATE|ENCRYPTION|SIGNING)_?KEY|TOKEN|SECRET|PASSWORD"
+    r"|PASSWD|PWD|PASSPHRASE|CREDENTIALS?)(?:_|$)|^PGPASSWORD$|^SSHPASS$",
+    re.IGNORECASE,
+)
+#: Two that would match and hold a folder.
+_NO_SECRETS: Final = frozenset({"PWD", "OLDPWD"})
+#: What keys of well-known services look like, what follows ``Bearer``, what an address carries
+#: before its host, and whole private keys.
 _SECRET_TEXT: Final = re.compile(
-    r"\b(?:sk|pk|ghp|gho|github_pat|hf|xox[a-z])[-_][A-Za-z0-9_-]{16,}"
+    r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|github_pat|glpat|hf|npm|xox[a-z])[-_][A-Za-z0-9_-]{16,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
     r"|(?<=Bearer )[A-Za-z0-9._~+/=-]{8,}"
+    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.DOTALL,
 )
 #: Shorter values occur in any text by chance.
 _MIN_SECRET: Final = 6
@@ -65,6 +77,11 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """
     secrets = _secrets(os.environ)
     return {_clean_text(key, secrets): _clean(key, value, secrets) for key, value in event.items()}
+
+
+def redacted(text: str) -> str:
+    """A text for people or for the record, without any secret that we know or recognise."""
+    return _clean_text(text, _secrets(os.environ))
 
 
 def record_crash(path: Path, exc: BaseException) -> None:
@@ -153,7 +170,7 @@ def _secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     """
     found: set[str] = set()
     for name, value in environment.items():
-        if _SECRET_VARIABLE.search(name) and len(value) >= _MIN_SECRET:
+        if name not in _NO_SECRETS and _SECRET_VARIABLE.search(name) and len(value) >= _MIN_SECRET:
             found |= {value, repr(value)[1:-1], json.dumps(value)[1:-1]}
     return tuple(sorted(found, key=len, reverse=True))
 

@@ -94,8 +94,11 @@ def _options(
 
 
 def _complain(text: str) -> None:
-    """One message; what came from elsewhere must not steer the terminal."""
-    safe = "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    """One message; what came from elsewhere must not steer the terminal, nor hold a key."""
+    from croq_fsm.log import redacted
+
+    shown = redacted(text)
+    safe = "".join(char if char.isprintable() or char in "\n\t" else "?" for char in shown)
     print(f"croq-fsm: {safe}", file=sys.stderr)  # noqa: T201 - this is what users see
 
 
