@@ -110,8 +110,12 @@ def measure_row(evidence: Evidence, dsl: str, operator: str, dtype: str) -> dict
     failure = found.first_failure
     if failure:
         return {**row, "ok": False, "text": f"{failure.name}: {failure.detail}"}
-    row |= library_facts(bench, task)
-    row |= timed(bench, made, task)
+    try:
+        row |= library_facts(bench, task)
+        row |= timed(bench, made, task)
+    except CroqError as exc:
+        text = f"right (errors {errors}), but not measured: {type(exc).__name__}: {exc}"
+        return {**row, "ok": False, "text": text}
     expected = task.precision.library
     text = (
         f"error {errors[1]:.2g} of {row['bound']:.2g}, {row['kind']} {row['library_error']}, "

@@ -49,8 +49,8 @@ struct Problem {
 
   static Problem from(int argc, char **argv) {
     if (argc < 6) throw std::invalid_argument("usage: PROGRAM OPERATOR DTYPE M N K");
-    Problem problem{op_of(argv[1]), Elem::f16,         Elem::f16,         Elem::f32, std::atoll(argv[3]),
-                    std::atoll(argv[4]), std::atoll(argv[5])};
+    Problem problem{op_of(argv[1]),     Elem::f16,          Elem::f16,         Elem::f32,
+                    std::atoll(argv[3]), std::atoll(argv[4]), std::atoll(argv[5])};
     problem.read_types(argv[2]);
     problem.check_sizes();
     return problem;
@@ -87,12 +87,13 @@ struct Problem {
 
   // <input>[<output>[<accumulate>]]; the output is the input's type, and sums are f32, if unsaid.
   void read_types(const std::string &word) {
+    const std::pair<const char *, Elem> words[] = {
+        {"e4m3", Elem::e4m3}, {"bf16", Elem::bf16}, {"f16", Elem::f16}, {"f32", Elem::f32}};
     std::string rest = word;
     std::vector<Elem> found;
     while (!rest.empty()) {
       const size_t before = rest.size();
-      for (const auto &[name, elem] : {std::pair<const char *, Elem>{"e4m3", Elem::e4m3}, {"bf16", Elem::bf16},
-                                       {"f16", Elem::f16}, {"f32", Elem::f32}})
+      for (const auto &[name, elem] : words)
         if (rest.size() == before && rest.rfind(name, 0) == 0) {
           found.push_back(elem);
           rest.erase(0, std::string(name).size());
