@@ -42,11 +42,13 @@ class Report(Value):
     Attributes:
         root: The root.
         sessions: Sessions that were looked at, oldest first.
+        simulated: Those of them whose numbers are a model's.
         problems: Findings in order of discovery.
     """
 
     root: str
     sessions: tuple[str, ...]
+    simulated: tuple[str, ...] = ()
     problems: tuple[Problem, ...]
 
     @property

@@ -25,6 +25,7 @@ from croq_fsm.validation import (
     record,
     sources,
     sums,
+    world,
 )
 from croq_fsm.validation.problems import Problem, Report
 from croq_fsm.validation.record import Record
@@ -50,6 +51,7 @@ class _Audit:
         cleaned: What ``clean`` did.
         set_aside: Sessions that ``clean`` found broken and put out of use.
         wanted: Sessions that were asked for.
+        simulated: Those of them that are simulated.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -60,6 +62,7 @@ class _Audit:
     cleaned: Cleaned = field(default_factory=Cleaned)
     set_aside: set[str] = field(default_factory=set)
     wanted: list[str] = field(default_factory=list)
+    simulated: list[str] = field(default_factory=list)
 
 
 def validate(
@@ -104,7 +107,12 @@ def validate(
         why = "a daemon was writing while it was read; look again later"
         on_disk = [p.as_warning(why) for p in on_disk]
     problems = [_tamed(p, audit.set_aside) for p in (*audit.problems, *on_disk)]
-    return Report(root=str(root.path), sessions=tuple(audit.wanted), problems=tuple(problems))
+    return Report(
+        root=str(root.path),
+        sessions=tuple(audit.wanted),
+        simulated=tuple(audit.simulated),
+        problems=tuple(problems),
+    )
 
 
 def _look(
@@ -172,6 +180,7 @@ def _session(
     audit.pending |= {path for i in loaded.intents for path in i.paths}
     if not wanted:
         return
+    audit.simulated += [stand.id] if loaded.session.task.simulated else []
     audit.problems += _rows(loaded, rebuilt, root)
     if not running and not _given_up(loaded):
         audit.problems += effects.open_promises(loaded)
@@ -187,6 +196,7 @@ def _rows(loaded: Record, rebuilt: rebuild.Rebuilt, root: Root) -> Iterator[Prob
         lambda: evidence.check(loaded),
         lambda: novelty.check(loaded),
         lambda: sources.check(loaded, root.path),
+        lambda: world.check(loaded),
     ):
         yield from _guarded(check, loaded)
 

@@ -149,6 +149,7 @@ class Faults:
         seed: Of the night.
         clock: Simulated time.
         markers: Folder in which faults that happen once leave a trace.
+        spared: What no probability strikes: the start kernel, without which there is no night.
     """
 
     settings: Simulation
@@ -156,12 +157,13 @@ class Faults:
     seed: int
     clock: SimulatedClock
     markers: Path
+    spared: str = ""
     _armed: bool = field(default=False, init=False)
 
     def hits(self, kind: Kind, identity: str, source: str = "") -> bool:
         """Whether a fault strikes a candidate, or an ask of an ideator."""
         share = getattr(self.settings, kind) if kind in _CONFIGURED else 0.0
-        if chance(self.seed, kind, identity) < share:
+        if identity != self.spared and chance(self.seed, kind, identity) < share:
             return True
         return any(self._strikes(i, f, identity, source) for i, f in self._of(kind))
 
@@ -198,6 +200,14 @@ class Faults:
                 self._mark(marker)
                 return True
         return False
+
+    def spare_first(self, of: str, identity: str) -> None:
+        """The first candidate of a task is the start kernel; remembered for later starts."""
+        marker = self.markers / f"start-{of}"
+        if not marker.exists():
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.write_text(identity, encoding="ascii")
+        self.spared = marker.read_text(encoding="ascii")
 
     def arm_kills(self) -> None:
         """Turn the script's kills on, each once in the life of the root."""

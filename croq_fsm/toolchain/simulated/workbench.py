@@ -16,7 +16,7 @@ from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.device import Device, Finding
 from croq_fsm.domain.measurement import Samples, Verification
 from croq_fsm.domain.profile import Profile
-from croq_fsm.domain.source import sha256
+from croq_fsm.domain.source import normalised_hash, sha256
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import Contended, DiskFull, EnvironmentMissing, UsageError
 from croq_fsm.profiling import ncu_metrics
@@ -116,6 +116,8 @@ class SimulatedWorkbench:
         self.supports(task)
         if self.faults.once("disk_full"):
             raise DiskFull("no space left for the build cache (SIMULATED)")
+        first = normalised_hash(candidate.source, candidate.flags)
+        self.faults.spare_first(task.shape_key, first)
         identity = [task.operator, task.dtype, self._config.seed, candidate.model_dump(mode="json")]
         key = sha256(json.dumps(["simulated", *identity], sort_keys=True))
         stored = self._cache.meta(key)
