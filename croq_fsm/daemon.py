@@ -52,6 +52,7 @@ from croq_fsm.sandbox.policy import Policy
 from croq_fsm.service import Service, WatchedChildren, service_of
 from croq_fsm.signals import Wanted, handled
 from croq_fsm.storage import disk, expected, migrate, retention
+from croq_fsm.storage.calls import SessionLedger
 from croq_fsm.storage.disk import Ballast
 from croq_fsm.storage.effects import Effects
 from croq_fsm.storage.engine import mark_used, sqlite_is_safe, writer
@@ -152,13 +153,16 @@ class Daemon:
             )
         workbench = self.workbench(session.task.dsl, config)
         simulation = self._simulation(session, workbench)
-        names = session.task.model.split(",")
         loaded: list[Ideator] = []
 
         def ports_of(current: Session) -> Ports:
             if not loaded:
                 # Here, so that an ideator that brings us down counts against its session.
-                loaded.extend(load.load(name, config.ideators.get(name, {})) for name in names)
+                loaded.append(
+                    load.open_ideator(
+                        session.task.model, config.ideators, self.lent(session.id, config)
+                    )
+                )
                 loaded[:] = simulation.wrapped(loaded) if simulation else loaded
             return Ports(
                 workbench=workbench,
@@ -192,6 +196,18 @@ class Daemon:
         with self.repository.read() as reader:
             last = max((t["at"] for t in reader.transitions(session.id, limit=3)), default=0)
         return Night.of(workbench, session.created_at, last)
+
+    def lent(self, session_id: str, config: Config) -> Services:
+        """What ideators of a session may use."""
+        return Services(
+            ledger=SessionLedger(self.repository, session_id, self.run_id, self.clock.now),
+            runner=self.runner,
+            folder=self.root.work,
+            deadline_s=config.deadlines.ideator_s,
+            stopping=self.stop.is_set,
+            tick=_inbox_watch(self.root, self.stop, self.service),
+            now=self.clock.now,
+        )
 
     def effects(self, config: Config, cached: Callable[[str], bytes]) -> Effects:
         """Performer of the promises of a session with this configuration."""

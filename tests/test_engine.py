@@ -194,10 +194,11 @@ def test_a_wrong_start_kernel_ends_the_session_with_a_reason(tmp_path: Path) -> 
 def test_a_bug_in_a_handler_parks_the_session(tmp_path: Path) -> None:
     """A handler that always raises is tried three times and then the session is parked."""
 
-    def explode(_context: object) -> None:
+    def explode(_candidate: object, _task: object) -> list[str]:
         raise ZeroDivisionError
 
-    bench = Bench(tmp_path, ScriptedIdeator([explode] * 5))
+    bench = Bench(tmp_path, ScriptedIdeator([{"STYLE": "1"}] * 5))
+    bench.workbench.structure = explode  # type: ignore[method-assign,assignment]
     session = bench.run()
     assert session.state is State.FAILED
     assert "begun 3 times" in session.reason

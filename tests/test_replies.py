@@ -30,6 +30,7 @@ GOOD: dict[str, Any] = {
     "metrics": ["time.us"],
     "category": "compute",
     "expected_gain": 0.05,
+    "research_basis": "what textbooks say about empty loops",
 }
 
 
@@ -80,7 +81,7 @@ CORPUS: dict[str, tuple[str, str]] = {
     "half a character": (edited("void matmul(void) {}", "\ud800"), "half a character"),
     "half a character in words": (
         json.dumps(GOOD | {"summary": "fast \ud800"}),
-        "half a character",
+        "field summary",
     ),
     "1 MB": (json.dumps(GOOD | {"edits": [], "source": "x" * (1 << 20)}), "at most 524288"),
     "deep nesting": ('{"a":' * 100_000, "cannot be read"),
@@ -151,8 +152,13 @@ def test_the_good_answer_would_be_taken(tmp_path: Path) -> None:
     built: list[Candidate] = []
     bench = Bench(tmp_path, ScriptedIdeator([]), source=BASE)
     bench.ideator = Model(json.dumps(GOOD))  # type: ignore[assignment]
-    build = bench.workbench.build
-    bench.workbench.build = lambda c, t: (built.append(c), build(c, t))[1]  # type: ignore[method-assign]
+    real = bench.workbench.build
+
+    def build(candidate: Candidate, task: Task) -> Build:
+        built.append(candidate)
+        return real(candidate, task)
+
+    bench.workbench.build = build  # type: ignore[method-assign]
     bench.run()
     bench.close()
     assert any("{;}" in candidate.source for candidate in built)

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from croq_fsm.errors import UsageError
 from croq_fsm.ideators.chain import Breaker, BreakerSettings, ChainIdeator
-from croq_fsm.ideators.contract import Ideator, IdeatorFactory
+from croq_fsm.ideators.contract import Equipped, Ideator, IdeatorFactory
+from croq_fsm.ideators.services import Services
 
 #: Entry-point group of third-party ideators.
 GROUP: Final = "croq_fsm.ideators"
@@ -59,6 +60,24 @@ def load(name: str, settings: dict[str, Any]) -> Ideator:
         raise UsageError(f"no ideator is named; known: {', '.join(known())}")
     links = [_build(link, settings.get(link, {})) for link in names]
     return ChainIdeator(links, Breaker(_breaker(settings.get(_CHAIN, {}))))
+
+
+def open_ideator(names: str, sections: dict[str, dict[str, Any]], services: Services) -> Ideator:
+    """The ideator of a session: one, or several in a chain, with what the engine lends.
+
+    Args:
+        names: Names joined by commas.
+        sections: Table ``[ideators]`` of the configuration.
+        services: Ledger, runner, deadline and stop of the session.
+
+    Raises:
+        UsageError: Like :func:`load`.
+    """
+    is_chain = "," in names
+    ideator = load(names, sections if is_chain else sections.get(names.strip(), {}))
+    if isinstance(ideator, Equipped):
+        ideator.equip(services)
+    return ideator
 
 
 def _breaker(settings: dict[str, Any]) -> BreakerSettings:
