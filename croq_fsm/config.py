@@ -74,6 +74,7 @@ class Measure(Section):
     library_error_factor: Annotated[float, Field(ge=1)] = 4.0
     screen_margin: Fraction = 0.05
     hidden_shapes: Annotated[int, Field(ge=0, le=8)] = 2
+    sanitizer: Literal["auto", "off", "required"] = "auto"
     noise_every: Annotated[int, Field(ge=0)] = 10
     final_pairs: Annotated[int, Field(ge=0)] = 12
     final_s: Seconds = 180.0

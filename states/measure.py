@@ -25,6 +25,7 @@ from croq_fsm.errors import (
 )
 from croq_fsm.measure import sets, stats
 from croq_fsm.ports import Ports
+from croq_fsm.toolchain.sanitizing import Sanitizing, demanded
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 from states import _bases, _failing, _waiting
 
@@ -62,6 +63,11 @@ def _measure(session: Session, ports: Ports) -> Step:
             records = (*records, Measured(session.work.round, "verify", verification=checks))
             if not checks.passed:
                 return _wrong(session, ports, _named(checks, task), records)
+        found = _sanitized(session, ports)
+        if found is not None:
+            records = (*records, Measured(session.work.round, "verify", verification=found))
+            if not found.passed:
+                return _wrong(session, ports, found, records)
     step = _timed(session, build, _time(session, ports, build), records)
     if not _wants_noise(session, ports):
         return step
@@ -102,6 +108,14 @@ def _hidden(session: Session, ports: Ports) -> list[Task]:
     seed = session.seed + session.work.round
     count = ports.config.measure.hidden_shapes
     return [t for t in hidden_tasks(session.task, seed, count) if _is_supported(ports, t)]
+
+
+def _sanitized(session: Session, ports: Ports) -> Verification | None:
+    """What sanitizers say of a winner; None where they are off or the workbench has none."""
+    mode, candidate = ports.config.measure.sanitizer, session.work.candidate
+    if mode == "off" or candidate is None or not isinstance(ports.workbench, Sanitizing):
+        return None
+    return demanded(ports.workbench.sanitize(candidate, session.task), mode)
 
 
 def _is_supported(ports: Ports, task: Task) -> bool:

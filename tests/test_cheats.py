@@ -73,7 +73,7 @@ def test_honest_kernels_pass(climb: Climb, cheat: Cheat) -> None:
 def test_each_row_has_a_cheat() -> None:
     """No row of the catalogue is only words, and no header names another row, rung or outcome."""
     assert {cheat.facts["row"] for cheat in CORPUS} == set(cheats.ROWS) - {"-"}
-    rungs = {"lint", "build", "verify", "time", "hidden-shape"}
+    rungs = {"lint", "build", "verify", "time", "hidden-shape", "sanitizer"}
     assert {cheat.caught.rung for cheat in CORPUS} == rungs
     assert {cheat.caught.outcome for cheat in CORPUS} <= {decision.name for decision in Decision}
     assert {cheat.facts["caught"] for cheat in HONEST} == {"nothing"}

@@ -32,6 +32,21 @@ def hidden_tasks(task: Task, seed: int, count: int) -> list[Task]:
     return found
 
 
+def small_task(task: Task, most: int) -> Task:
+    """The same task on a shape whose sizes are about ``most``, with their divisibility.
+
+    For tools that make a kernel a hundred times slower. A size that is no multiple of anything
+    stays so: remainders are where faults are.
+    """
+    multiples = task.precision.multiples
+    shape = []
+    for name, size in zip(task.op.dims, task.shape, strict=True):
+        step = max(multiples.get(name, 1), min(size & -size, _LARGEST_STEP, max(1, size // 2)))
+        count = min(size // step, max(1, most // step))
+        shape.append(step * (count - (step % 2 and count > 1 and count % 2 == 0)))
+    return task.model_copy(update={"shape": tuple(shape)})
+
+
 def _smaller(size: int, key: str, least: int) -> int:
     step = max(least, min(size & -size, _LARGEST_STEP, max(1, size // 2)))
     return step * (1 + int(sha256(key)[:12], 16) % (size // step))

@@ -127,6 +127,7 @@ class Check(Value):
         wrong: Elements outside the element-wise bound.
         total: Elements compared (always the whole output).
         detail: Sentence for people, for example where the first wrong element is.
+        skipped: Why it was not run, or "". Such a check has not passed, and is no objection.
     """
 
     name: str
@@ -137,22 +138,28 @@ class Check(Value):
     wrong: int | None = None
     total: int | None = None
     detail: str = ""
+    skipped: str = ""
+
+    @property
+    def objects(self) -> bool:
+        """Whether it was run and found something."""
+        return not self.passed and not self.skipped
 
 
 class Verification(Value):
-    """All checks of a candidate; it passed only if there are checks and each passed."""
+    """All checks of a candidate; it passed only if there are checks and none objects."""
 
     checks: tuple[Check, ...]
 
     @property
     def passed(self) -> bool:
-        """True when every check passed."""
-        return bool(self.checks) and all(check.passed for check in self.checks)
+        """True when no check objects."""
+        return bool(self.checks) and not any(check.objects for check in self.checks)
 
     @property
     def first_failure(self) -> Check | None:
-        """The first check that failed, or None."""
-        return next((check for check in self.checks if not check.passed), None)
+        """The first check that objects, or None."""
+        return next((check for check in self.checks if check.objects), None)
 
 
 class Estimate(Value):

@@ -162,10 +162,13 @@ def _rightness(facts: Facts) -> str:
     checks = facts.checks
     if checks is None:
         return "no verification is recorded"
-    passed = sum(c.passed for c in checks.checks)
+    whole = [c for c in checks.checks if c.rung != "sanitizer"]
+    beside = [c for c in checks.checks if c.rung == "sanitizer"]
+    passed = sum(c.passed for c in whole)
+    told = "".join(f"; {c.name} {'clean' if c.passed else c.skipped or c.detail}" for c in beside)
     errors = [c.rel_error for c in checks.checks if c.rel_error is not None]
     worst = f", largest relative error {max(errors):.2e}" if errors else ""
-    return f"{passed} of {len(checks.checks)} checks of the whole output passed{worst}"
+    return f"{passed} of {len(whole)} checks of the whole output passed{worst}{told}"
 
 
 def _rounds(facts: Facts) -> Lines:

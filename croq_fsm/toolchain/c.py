@@ -12,7 +12,7 @@ import psutil
 from croq_fsm.config import Config
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.device import Device, Finding
-from croq_fsm.domain.measurement import Samples, Verification
+from croq_fsm.domain.measurement import Check, Samples, Verification
 from croq_fsm.domain.operators import SUPPORTED
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.shapes import format_shape
@@ -25,6 +25,7 @@ from croq_fsm.toolchain.build_cache import BuildCache
 from croq_fsm.toolchain.c_bench import CBench
 from croq_fsm.toolchain.c_compile import CCompile
 from croq_fsm.toolchain.c_machine import CpuMachine, measure_peaks
+from croq_fsm.toolchain.c_sanitize import CSanitizer
 from croq_fsm.toolchain.c_structure import structure_of
 from croq_fsm.toolchain.process import Runner
 from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
@@ -147,6 +148,12 @@ class CWorkbench:
             if isinstance(contestant, Build):
                 self._check_plausible(name, task, stats.block_seconds(samples, name))
         return samples.model_copy(update={"sandbox": self._runner.sandbox})
+
+    def sanitize(self, candidate: Candidate, task: Task) -> tuple[Check, ...]:
+        """See ``Sanitizing.sanitize``."""
+        threads = self._config.c.threads
+        tool = CSanitizer(self._runner, self._compile, self._config.deadlines, threads)
+        return (tool.check(candidate, task),)
 
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
         """See ``Workbench.profile``. A CPU is shared by design, so it is never Contended."""

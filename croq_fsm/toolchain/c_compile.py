@@ -38,6 +38,10 @@ _CRASH: Final = re.compile(
 )
 _HARNESS_FLAGS: Final = ("-std=gnu11", "-O2")
 _LOG_CAP: Final = 1 << 18
+_SANITIZED: Final = (
+    *("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"),
+    "-fno-sanitize-recover=all",
+)
 #: So that the speed of a kernel does not depend on the size of the harness that lies before it:
 #: a loop's place in its cache line alone was seen to make a third of its time.
 _ALIGNED: Final = "-falign-functions=64"
@@ -132,6 +136,30 @@ class CCompile:
         return self._own_program(
             c_sources.HELPER, (*_HARNESS_FLAGS, "-fPIC", "-shared"), "libhelper.so"
         )
+
+    def need_sanitizers(self) -> None:
+        """Raises EnvironmentMissing when the compiler cannot link with its sanitizers."""
+        with self.folder() as cwd:
+            probe = cwd / "probe.c"
+            probe.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+            self._probe((self.compiler.path, *_SANITIZED, probe.name, "-o", "probe"), cwd)
+
+    def sanitized(self, candidate: Candidate, task: Task, cwd: Path) -> None:
+        """Make ``sanitize`` in a folder: a candidate that has been built before, with sanitizers.
+
+        Raises:
+            EnvironmentMissing: The compiler has none.
+            CandidateError: This candidate cannot be built with them.
+        """
+        flags = (*_HARNESS_FLAGS, *_SANITIZED, c_sources.operator_macro(task.operator), "-c")
+        program = self._own_program(c_sources.SANITIZE, flags, f"sanitize-{task.operator}.o")
+        self.need_sanitizers()
+        (cwd / "kernel.c").write_text(candidate.source, encoding="utf-8")
+        argv = (*self._common_command(candidate, task), *_SANITIZED)
+        self._compile((*argv, "-c", "kernel.c", "-o", "kernel.o"), cwd, cwd / "kernel.o")
+        openmp = ("-fopenmp",) if self._config.c.threads > 1 else ()
+        parts = ("kernel.o", str(program), *_SANITIZED, *openmp, "-o", "sanitize", "-lm")
+        self._link((self.compiler.path, *parts), program, cwd)
 
     def peaks_program(self, threads: int) -> Path:
         """Program that measures the peaks of this machine."""

@@ -30,6 +30,7 @@ def findings(runner: Runner, compile_: CCompile, probe_s: float) -> list[Finding
         _compiler(compile_),
         _tool(runner, compile_, probe_s, "objcopy", "kernels with several exported functions"),
         _tool(runner, compile_, probe_s, "git", "commits of KEEPs"),
+        _sanitizers(compile_),
         _blas(),
         _counters(),
         _seccomp(),
@@ -72,6 +73,21 @@ def _tool(runner: Runner, compile_: CCompile, probe_s: float, name: str, forbids
         return Finding(name=name, ok=True, found=told, required=False)
     cure = f"install {'binutils' if name == 'objcopy' else name}"
     return Finding(name=name, ok=False, found=told, forbids=forbids, cure=cure, required=False)
+
+
+def _sanitizers(compile_: CCompile) -> Finding:
+    try:
+        compile_.need_sanitizers()
+    except EnvironmentMissing as exc:
+        return Finding(
+            name="sanitizers",
+            ok=False,
+            found=str(exc)[:200],
+            forbids="looking for bad accesses and undefined behaviour before a KEEP",
+            cure="install the compiler's libasan and libubsan",
+            required=False,
+        )
+    return Finding(name="sanitizers", ok=True, found="ASan and UBSan", required=False)
 
 
 def _blas() -> Finding:

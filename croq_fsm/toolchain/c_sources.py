@@ -14,6 +14,7 @@ KERNELS: Final = Path(__file__).resolve().parent.parent / "kernels" / "c"
 BENCH: Final = FOLDER / "bench.c"
 KERNEL_HEADER: Final = FOLDER / "kernel.h"
 HELPER: Final = FOLDER / "helper.c"
+SANITIZE: Final = FOLDER / "sanitize.c"
 PEAKS: Final = FOLDER / "peaks.c"
 
 

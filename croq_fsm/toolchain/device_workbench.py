@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 from croq_fsm.config import Config
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.device import Device
+from croq_fsm.domain.hidden import small_task
 from croq_fsm.domain.measurement import Check, Samples, Verification
 from croq_fsm.domain.operators import SUPPORTED
 from croq_fsm.domain.profile import Profile
@@ -34,15 +35,19 @@ from croq_fsm.gpu.lease import DeviceLease, lease_folder
 from croq_fsm.gpu.sensors import open_sensors
 from croq_fsm.profiling import ncu
 from croq_fsm.profiling.classify import classify
+from croq_fsm.toolchain import compute_sanitizer as sanitizer
 from croq_fsm.toolchain import croqtile_bench as benches
 from croq_fsm.toolchain.build_cache import BuildCache
 from croq_fsm.toolchain.croqtile_probe import Probe
 from croq_fsm.toolchain.croqtile_time import Timing
-from croq_fsm.toolchain.croqtile_tools import Tools, find_tools
+from croq_fsm.toolchain.croqtile_tools import CURES, Tools, find_tools
 from croq_fsm.toolchain.device_build import TARGET_SOURCE, DeviceBuilder
 from croq_fsm.toolchain.process import Conversation, Runner
+from croq_fsm.toolchain.sanitizing import not_run
 from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
 
+#: Sizes of the shape on which sanitizers run: some tiles along each side, some steps of the ring.
+_SANITIZED: Final = 512
 _BUILTIN: Final = "builtin:"
 #: Elements of 16 bits in 16 bytes, the widest piece that one instruction moves.
 _ROW_STEP: Final = 8
@@ -182,6 +187,25 @@ class DeviceWorkbench:
             version = tool.version(folder, self._probe_s)
             return self._as_profile(build, launch, version, full=full)
 
+    def sanitize(self, candidate: Candidate, task: Task) -> tuple[Check, ...]:
+        """See ``Sanitizing.sanitize``. The control is the kernel that ships for the task."""
+        if self._tools.sanitizer is None:
+            return tuple(not_run(tool, CURES["sanitizer"]) for tool in sanitizer.TOOLS)
+        self._must_be_alone()
+        programs = self._programs(self._config.deadlines.verify_s)
+        problem = programs.problem(small_task(task, _SANITIZED))
+
+        def application(kernel: Candidate) -> tuple[str, ...]:
+            binary = self._cache.folder / self.build(kernel, task).binary
+            return sanitizer.launch_once(binary, problem)
+
+        def control() -> tuple[str, ...]:
+            shipped = task.model_copy(update={"kernel": _BUILTIN})
+            return application(self.start_kernel(shipped))
+
+        with self._health.guarded(), self._folder("sanitize") as folder:
+            return self._sanitizer.checks(application(candidate), control, folder)
+
     def read(self, relative: str) -> bytes:
         """See ``Workbench.read``. Raises UsageError for a path outside of the cache."""
         path = (self._cache.folder / relative).resolve()
@@ -242,6 +266,12 @@ class DeviceWorkbench:
         error = self._library_errors[key]
         factor = self._config.measure.library_error_factor
         return None if error is None else benches.LibraryError(error, factor)
+
+    @cached_property
+    def _sanitizer(self) -> sanitizer.ComputeSanitizer:
+        """One for all candidates: it remembers what the controls came to."""
+        program, seconds = self._tools.need("sanitizer"), self._config.deadlines.profile_s
+        return sanitizer.ComputeSanitizer(self._runner, program, seconds)
 
     def _programs(self, answer_s: float) -> benches.Programs:
         judge = self._builder.harness().judge

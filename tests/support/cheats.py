@@ -155,8 +155,8 @@ class Caught:
     """How far a kernel came.
 
     Attributes:
-        rung: ``lint``, ``build``, ``verify``, ``time`` or ``hidden-shape``; ``nothing`` when it
-            passed everything.
+        rung: ``lint``, ``build``, ``verify``, ``time``, ``hidden-shape`` or ``sanitizer``;
+            ``nothing`` when it passed everything.
         outcome: The round's decision.
         reason: A sentence; it does not count when two are compared.
     """
@@ -195,7 +195,7 @@ def workbench(threads: int = 1) -> Iterator[CWorkbench]:
 
 
 def climb(bench: CWorkbench, cheat: Cheat) -> Caught:
-    """Lint, build, verify, time and try hidden shapes, as the states do; where that ends."""
+    """Lint, build, verify, time, try hidden shapes and sanitizers, as the states do."""
     with _blinded(cheat):
         return _climb(bench, cheat)
 
@@ -237,6 +237,12 @@ def _run(bench: CWorkbench, cheat: Cheat, build: Build) -> Caught:
         for hidden in hidden_tasks(task, PLAN.seed, Measure().hidden_shapes):
             if problem := _wrong(bench, build, hidden, SEEDS[:1]):
                 return Caught(rung, Decision.VERIFY_FAIL.name, problem)
+        rung = "sanitizer"
+        for check in bench.sanitize(cheat.candidate, task):
+            if check.objects:
+                return Caught(rung, Decision.VERIFY_FAIL.name, check.detail)
+            if cheat.facts["row"] == "-" and not check.passed:
+                return Caught(rung, "not run", check.skipped)
     except CandidateError as exc:
         return Caught(rung, measure._kind(exc).name, str(exc))
     return timed
