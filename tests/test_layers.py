@@ -104,6 +104,7 @@ def test_handlers_know_the_ports_only(layer: str) -> None:
             "croq_fsm.measure.judging",
             "croq_fsm.measure.sets",
             "croq_fsm.measure.stats",
+            "croq_fsm.measure.telemetry",
         },
     }.get(layer, set())
     for name, tree in _modules("states"):
