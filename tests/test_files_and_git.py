@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,27 @@ def test_a_commit_waits_for_the_users_merge(git: Git) -> None:
     with pytest.raises(GitPostponed):
         git.commit(["a"], "m\n\nCroq-Attempt: s/1\n", "s/1")
     assert "base" in _git(git.root, "diff", "--name-only", "--diff-filter=U")
+    # What we stage now would ride along with the user's merge.
+    assert _git(git.root, "ls-files", "a") == ""
+
+
+def test_locks_of_a_git_that_was_killed_are_told_from_others(git: Git) -> None:
+    """A lock that is not older than a killed git of ours goes; one that was there before stays."""
+    lock = git.root / ".git" / "index.lock"
+    lock.touch()
+    assert git.remove_stale_locks(since=time.time() + 60) == []
+    head = git.root / ".git" / "refs" / "heads" / "main.lock"
+    head.touch()
+    assert sorted(git.remove_stale_locks(since=time.time())) == ["index.lock", "main.lock"]
+
+
+def test_a_commit_of_the_same_step_after_a_restore_is_another_one(git: Git) -> None:
+    """The trailer alone does not make a commit ours: the step may have come to something else."""
+    _write(git, "a", "1")
+    first = git.commit(["a"], "one\n\nCroq-Attempt: s/1\n", "s/1")
+    _write(git, "a", "2")
+    assert git.commit(["a"], "one\n\nCroq-Attempt: s/1\n", "s/1") == first
+    assert git.commit(["a"], "two\n\nCroq-Attempt: s/1\n", "s/1") != first
 
 
 def test_a_stale_index_lock_is_removed(git: Git) -> None:
