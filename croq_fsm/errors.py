@@ -116,6 +116,10 @@ class BackendBarred(BackendDown):
     """An ideator will not answer before somebody acts or time passes (credentials, budget)."""
 
 
+class HarnessChanged(CroqError):
+    """Something changed the files that measure; what they measure does not count any more."""
+
+
 class BadReply(CroqError):
     """What an ideator answered is no proposal; the text says why, for its next try."""
 

@@ -9,7 +9,7 @@ from croq_fsm.domain.records import Attempt, Record, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Verdict
-from croq_fsm.errors import BackendDown, BadReply, EditError
+from croq_fsm.errors import BackendDown, BadReply, EditError, HarnessChanged
 from croq_fsm.ideators import asking
 from croq_fsm.ideators.contract import Failure
 from croq_fsm.ports import Ports
@@ -82,7 +82,7 @@ def _repair(session: Session, ports: Ports, attempt: Attempt) -> tuple[Proposal,
     )
     try:
         proposal = asking.repair(ports.ideators[work.backend], context, work.proposal, failure)
-    except (BackendDown, BadReply):
+    except (BackendDown, BadReply, HarnessChanged):
         return None
     if proposal is None or proposal.base != work.proposal.base:
         return None

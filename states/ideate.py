@@ -14,7 +14,7 @@ from croq_fsm.domain.records import Effect, IdeaTaken, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Outcome
 from croq_fsm.domain.work import Idea
-from croq_fsm.errors import BackendDown, BadReply, EditError
+from croq_fsm.errors import BackendDown, BadReply, EditError, HarnessChanged
 from croq_fsm.ideators import asking
 from croq_fsm.ideators.contract import Context, Ideator
 from croq_fsm.ports import Ports
@@ -35,6 +35,9 @@ def run(session: Session, ports: Ports) -> Step:
             proposal = asking.propose(ideator, context)
         except BackendDown as exc:
             return _backend_down(session, ports, str(exc))
+        except HarnessChanged as exc:
+            detail: dict[str, Any] = {"why": str(exc), "refused": refused}
+            return Step(Outcome.ENDED, session.work, detail, reason=str(exc))
         except BadReply as exc:
             refused.append(f"reply: {exc}")
             continue

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ideator_contract import candidate_of, make_context, make_failure
 
-from croq_fsm.domain.calls import CallBegun, CallEnded, CallOutcome, Spent
+from croq_fsm.domain.calls import CallEnded, CallOutcome
 from croq_fsm.domain.ideas import SearchReplace
 from croq_fsm.errors import BackendBarred, BackendDown, BadReply, Drained, UsageError
 from croq_fsm.ideators import reply
 from croq_fsm.ideators.services import Services
 from support import model_servers as servers
+from support.calls import MemoryLedger
 from support.model_servers import KEY, Behaviour, Server, serving
 
 pytest.importorskip("pydantic_ai", reason="extra llm is not installed")
@@ -35,36 +36,6 @@ GOOD = {
     "expected_gain": 0.05,
     "levers": ["sum"],
 }
-
-
-@dataclass
-class MemoryLedger:
-    """Calls in a list."""
-
-    begun: list[CallBegun] = field(default_factory=list)
-    ended: dict[str, CallEnded] = field(default_factory=dict)
-
-    def begin(self, call: CallBegun) -> None:
-        """Remember a call."""
-        self.begun.append(call)
-
-    def end(self, call_id: str, ended: CallEnded) -> None:
-        """Remember its end."""
-        self.ended[call_id] = ended
-
-    def spent(self, *, since: float | None = None) -> Spent:
-        """Ends where known, else what was reserved."""
-        tokens = usd = 0.0
-        for call in self.begun:
-            end = self.ended.get(call.id)
-            tokens += call.reserved_tokens if end is None else end.charged_tokens
-            usd += call.reserved_usd if end is None else end.charged_usd
-        return Spent(len(self.begun), int(tokens), usd)
-
-    @property
-    def outcomes(self) -> list[CallOutcome]:
-        """Outcomes in order."""
-        return [self.ended[call.id].outcome for call in self.begun]
 
 
 @pytest.fixture(autouse=True)

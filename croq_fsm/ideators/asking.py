@@ -19,6 +19,7 @@ from croq_fsm.errors import (
     DiskFull,
     DiskReadOnly,
     Drained,
+    HarnessChanged,
     StaleSession,
 )
 from croq_fsm.ideators.contract import Composed, Context, Failure, Ideator
@@ -35,6 +36,7 @@ _PASSED_ON = (
     DiskFull,
     DiskReadOnly,
     Drained,
+    HarnessChanged,
     StaleSession,
 )
 

@@ -101,7 +101,7 @@ def read(text: str, context: Context, of: Proposal | None = None) -> Proposal | 
         raise BadReply(f"base {reply.base} is not active; edit one of the bases {known}")
     _check_files(reply, context)
     proposal = _proposal(reply, base)
-    _check_fits(proposal, base)
+    check_fits(proposal, base)
     return proposal
 
 
@@ -229,7 +229,7 @@ def _edit(reply: Reply) -> Edit:
     return NoEdit()
 
 
-def _check_fits(proposal: Proposal, base: Base) -> None:
+def check_fits(proposal: Proposal, base: Base) -> None:
     """The edit applies to the base, and what comes out is a source that can be read."""
     source = base.candidate.source
     try:
