@@ -81,6 +81,8 @@ _ROWS = {
     "attempt-number": "UPDATE attempts SET number = 6 WHERE ordinal = 0",
     "attempt-count": "UPDATE rounds SET attempts = 2 WHERE round = 1",
     "round-without-profile": "DELETE FROM profiles WHERE round = 2",
+    "foreign-profile": "UPDATE profiles SET binary = 'x' WHERE round = 2",
+    "too-quick": "UPDATE rounds SET wall_s = 0.0 WHERE round = 1",
     "bottleneck-unsupported": "UPDATE rounds SET bottleneck = 'MEMORY' WHERE round = 2",
     "sum-round": "UPDATE sessions SET round = 7",
     "sum-counts": """UPDATE sessions SET counts = '{"KEEP":3}'""",

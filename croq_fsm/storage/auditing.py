@@ -59,6 +59,7 @@ class StoredProfile:
     round: int
     iteration: int
     bottleneck: str
+    binary: str
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,9 @@ class Auditor(Reader):
         """All profiles, in order."""
         table = schema.profiles
         query = (
-            select(table.c.seq, table.c.round, table.c.iteration, table.c.bottleneck)
+            select(
+                table.c.seq, table.c.round, table.c.iteration, table.c.bottleneck, table.c.binary
+            )
             .where(table.c.session_id == session_id)
             .order_by(table.c.seq)
         )

@@ -22,6 +22,8 @@ _PHASES: Final[tuple[Phase, ...]] = ("screen", "pairs", "confirm")
 _REPAIRED: Final = (Outcome.ATTEMPT_FAILED.name, Outcome.REPAIRABLE.name)
 #: Rounding of numbers that went through text.
 _SAME: Final = 1e-9
+#: Share of the time of its launches that a round must at least have taken; clocks differ a little.
+_SHORTEST: Final = 0.9
 
 _CURE: Final = (
     "do not use this kernel; set the session aside with 'croq-fsm clean --invalid-only' and "
@@ -73,7 +75,20 @@ def _round(record: Record, done: Round, it: Iteration) -> Findings:
         return
     yield from _seconds(record, it, samples, "candidate")
     yield from _figures(record, done, it)
+    yield from _duration(record, done, stored)
     yield from _ruling(record, done, it, (phase, samples))
+
+
+def _duration(record: Record, done: Round, stored: list[StoredMeasurement]) -> Findings:
+    """A round takes at least as long as its launches; one that is shorter was never run."""
+    blocks = [b for m in stored if m.samples is not None for b in m.samples.blocks]
+    launches_s = sum(sum(block.seconds) for block in blocks)
+    runs = {t["run_id"] for t in record.transitions if t["round"] == done.round}
+    if len(runs) > 1:
+        return  # between two starts of the daemon the wall clock may have been set
+    if done.wall_s < launches_s * _SHORTEST and not record.session.task.simulated:
+        text = f"{done.wall_s:.3f} s are claimed, its launches alone took {launches_s:.3f} s"
+        yield record.problem("too-quick", f"rounds {done.round}", text, cure=_CURE)
 
 
 def _ruling(

@@ -117,6 +117,7 @@ def _profiles(record: Record) -> Findings:
     """Each round rests on a profile of a measured kernel, and says what that says."""
     latest = {p.round: p for p in record.profiles}
     numbers = {it.number for it in record.iterations}
+    binaries = {it.number: it.build.binary_sha256 for it in record.iterations if it.build}
     for done in record.rounds:
         where = f"rounds {done.round}"
         profile = latest.get(done.round)
@@ -125,6 +126,9 @@ def _profiles(record: Record) -> Findings:
         elif profile.iteration not in numbers:
             text = f"its profile is of iteration {profile.iteration}, which is not there"
             yield record.problem("round-without-profile", where, text)
+        elif profile.binary != binaries.get(profile.iteration):
+            text = f"its profile is of another program than iteration {profile.iteration}"
+            yield record.problem("foreign-profile", where, text)
         elif Bottleneck[profile.bottleneck] is not done.bottleneck:
             text = f"it says {done.bottleneck}, its profile says {profile.bottleneck}"
             yield record.problem("bottleneck-unsupported", where, text)
