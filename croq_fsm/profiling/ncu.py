@@ -22,6 +22,7 @@ from croq_fsm.errors import (
     EnvironmentMissing,
 )
 from croq_fsm.profiling import ncu_metrics, ncu_read
+from croq_fsm.sandbox import files
 from croq_fsm.toolchain.process import Command, Completed, Ending, Role, Runner
 
 _WARM_LAUNCHES: Final = 2
@@ -107,7 +108,7 @@ class Ncu:
         )
         completed = self._run(argv, folder, self._deadline_s, confined=Path(application[0]))
         report = folder / _REPORT
-        if not completed.ok or not report.is_file():
+        if not completed.ok or not files.is_plain(folder, _REPORT):
             raise failure(completed)
         return self._read(report, kernels)
 
@@ -129,9 +130,8 @@ class Ncu:
         completed = self._run((*argv, "--print-units", "base"), report.parent, self._deadline_s)
         if not completed.ok or completed.truncated:
             return None
-        path = report.with_suffix(".csv")
-        path.write_text(completed.stdout, encoding="utf-8")
-        return path
+        name = report.with_suffix(".csv").name
+        return files.write_bytes(report.parent, name, completed.stdout.encode())
 
     def _from_report(self, report: Path) -> list[tuple[str, list[Metric]]]:
         """Read by ``ncu_report`` in a child; nothing when that does not work."""

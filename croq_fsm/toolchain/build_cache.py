@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from croq_fsm.domain.source import sha256
 from croq_fsm.errors import DiskFull
+from croq_fsm.sandbox.files import copy_plain
 
 META: Final = "meta.json"
 _TEMPORARY: Final = ".tmp-"
@@ -178,7 +179,7 @@ def _fill(folder: Path, files: Mapping[str, Path | bytes], meta: dict[str, Any])
             raise ValueError(f"{name!r} is not a plain file name for the build cache")
         target = folder / name
         if isinstance(content, Path):
-            shutil.copy(content, target)
+            copy_plain(content, target)
         else:
             target.write_bytes(content)
         digests[name] = sha256(target.read_bytes())

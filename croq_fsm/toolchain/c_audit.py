@@ -21,6 +21,7 @@ from croq_fsm.domain.task import Task
 from croq_fsm.errors import CandidateRefused
 from croq_fsm.measure import fresh
 from croq_fsm.measure.interleave import Verdict
+from croq_fsm.sandbox import files
 from croq_fsm.toolchain.c_judge import Judge
 from croq_fsm.toolchain.process import Conversation
 from croq_fsm.toolchain.workbench import TimingPlan
@@ -150,7 +151,8 @@ class Audit:
 def must_be_whole(output: Path, task: Task) -> None:
     """An answer without its output came from the kernel; it is not the judge's failure."""
     rows, cols = task.precision.output.shape(task.sizes)
-    _must_hold(output.stat().st_size, rows * cols * _F32_BYTES)
+    files.must_be_plain(output)
+    _must_hold(output.lstat().st_size, rows * cols * _F32_BYTES)
 
 
 def _must_hold(found: int, wanted: int) -> None:
@@ -163,10 +165,9 @@ def _must_hold(found: int, wanted: int) -> None:
 
 def _copy_head(source: Path, target: Path, length: int) -> None:
     """The proofs of the last block; longer blocks before it may have left a tail."""
-    with source.open("rb") as file:
-        head = file.read(length)
+    head = files.read_bytes(source.parent, source.name)[:length]
     _must_hold(len(head), length)
-    target.write_bytes(head)
+    files.write_bytes(target.parent, target.name, head)
 
 
 def _numbers(answer: Mapping[str, object], key: str) -> list[int]:

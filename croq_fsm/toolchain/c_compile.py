@@ -24,6 +24,7 @@ from croq_fsm.errors import (
     CompileTimeout,
     EnvironmentMissing,
 )
+from croq_fsm.sandbox import files
 from croq_fsm.toolchain import c_remarks, c_rules, c_sources
 from croq_fsm.toolchain.build_cache import BuildCache
 from croq_fsm.toolchain.elf import ElfObject
@@ -37,6 +38,8 @@ _CRASH: Final = re.compile(
     re.IGNORECASE,
 )
 _HARNESS_FLAGS: Final = ("-std=gnu11", "-O2")
+#: Bytes of an expanded source and of an object.
+_LARGEST: Final = 256 << 20
 _LOG_CAP: Final = 1 << 18
 _SANITIZED: Final = (
     *("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"),
@@ -216,14 +219,13 @@ class CCompile:
         self._link(linking, harness, cwd)
         commands.append(linking)
         notes = cwd / c_remarks.FILE
-        loops = c_remarks.read(
-            completed.stderr + (notes.read_text("utf-8", "replace") if notes.exists() else "")
-        )
+        noted = files.read_text(cwd, notes.name) if files.is_plain(cwd, notes.name) else ""
+        loops = c_remarks.read(completed.stderr + noted)
         log = "".join(f"$ {shlex.join(command)}\n" for command in commands) + completed.output
         build = Build(
             key=key,
             binary=f"{key}/bench",
-            binary_sha256=sha256(binary.read_bytes()),
+            binary_sha256=sha256(files.read_bytes(cwd, binary.name, error=CompileFailed)),
             device_code=found.identity(),
             log=f"{key}/build.txt",
             commands=tuple(shlex.join(command) for command in commands),
@@ -239,10 +241,9 @@ class CCompile:
             },
             seconds=completed.seconds,
         )
-        files = {"bench": binary, "kernel.c": source, "kernel.o": object_}
-        self._cache.put(
-            key, {**files, "build.txt": log.encode()}, {"build": build.model_dump(mode="json")}
-        )
+        kept: dict[str, Path | bytes] = {"bench": binary, "kernel.o": object_}
+        kept |= {"kernel.c": candidate.source.encode(), "build.txt": log.encode()}
+        self._cache.put(key, kept, {"build": build.model_dump(mode="json")})
         return build
 
     def _check_expanded(self, candidate: Candidate, task: Task, cwd: Path) -> None:
@@ -250,7 +251,7 @@ class CCompile:
         expanded = cwd / "kernel.i"
         argv = (*self._common_command(candidate, task), "-E", "kernel.c", "-o", expanded.name)
         self._compile(argv, cwd, expanded)
-        text = expanded.read_text(encoding="utf-8", errors="replace")
+        text = files.read_text(cwd, expanded.name, most=_LARGEST, error=CompileFailed)
         problems = c_rules.expanded_problems(text, "kernel.c")
         if problems:
             raise CompileFailed(problems[0], log="\n".join(problems))
@@ -281,7 +282,7 @@ class CCompile:
     def _compile(self, argv: tuple[str, ...], cwd: Path, product: Path) -> Completed:
         """Make something of the candidate; every way to fail has its own error."""
         deadline = self._config.deadlines.compile_s
-        limits = Limits(cpu_s=int(deadline) + 1, memory_bytes=_MEMORY, file_bytes=256 << 20)
+        limits = Limits(cpu_s=int(deadline) + 1, memory_bytes=_MEMORY, file_bytes=_LARGEST)
         command = Command(
             argv,
             cwd,
@@ -293,13 +294,15 @@ class CCompile:
             role=Role.COMPILE,
         )
         completed = self._runner.run(command)
-        if completed.ok and product.is_file():
+        if completed.ok and files.is_plain(cwd, product.name):
             return completed
         _explain_failure(completed, deadline)
         raise CompileFailed(_first_error(completed), log=completed.output)
 
     def _checked_object(self, path: Path, operator: str) -> ElfObject:
-        found = ElfObject(path.read_bytes())
+        found = ElfObject(
+            files.read_bytes(path.parent, path.name, most=_LARGEST, error=CompileFailed)
+        )
         problems = c_rules.object_problems(found, operator, self._config.c.threads)
         if problems:
             raise CompileFailed(problems[0], log="\n".join(problems))

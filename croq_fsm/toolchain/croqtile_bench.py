@@ -21,6 +21,7 @@ from croq_fsm.errors import (
     DiskFull,
     EnvironmentMissing,
 )
+from croq_fsm.sandbox import files
 from croq_fsm.toolchain.process import Command, Conversation, Runner
 
 #: A device fault; the context is lost with it, whoever is told first.
@@ -210,6 +211,7 @@ def judge_output(
     case: Case, judge: Conversation, path: Path, deadline_s: float
 ) -> dict[str, object]:
     """Let the judge compare the whole output in a file with its reference."""
+    files.must_be_plain(path)
     request: dict[str, object] = {"cmd": "judge", "seed": case.seed, "dist": case.dist}
     request |= {"out": str(path), "relative": case.relative, "absolute": case.absolute}
     if case.table:

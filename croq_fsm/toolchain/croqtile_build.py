@@ -11,6 +11,7 @@ from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CompileFailed, EnvironmentMissing
+from croq_fsm.sandbox import files
 from croq_fsm.toolchain import croqtile_generated as generated
 from croq_fsm.toolchain import croqtile_log as log
 from croq_fsm.toolchain import croqtile_sparse
@@ -33,6 +34,8 @@ _CANDIDATE: Final = (
     "-diag-suppress=177,20054",
     "-Xptxas=-v",
 )
+#: Bytes of a translated source.
+_LARGEST: Final = 64 << 20
 #: Options that make a file without a program of its own, where the compiler knows them.
 _CHOREO_ALWAYS: Final = ("--suppress-main", "--disable-cuda-runtime-env-check")
 
@@ -135,7 +138,6 @@ class _Job(Job):
             *("kernel.co", "-o", "raw.cu"),
         )
         output = self.step("choreo", (self._choreo.tool("choreo"), *argv))
-        raw = self._folder / "raw.cu"
-        if not raw.is_file():
+        if not files.is_plain(self._folder, "raw.cu"):
             raise CompileFailed("choreo wrote no target source", log=output)
-        return raw.read_text(encoding="utf-8", errors="replace"), output
+        return files.read_text(self._folder, "raw.cu", most=_LARGEST, error=CompileFailed), output

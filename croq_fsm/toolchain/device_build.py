@@ -21,6 +21,7 @@ from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CompileFailed
+from croq_fsm.sandbox import files
 from croq_fsm.toolchain import croqtile_log as log
 from croq_fsm.toolchain import croqtile_object as objects
 from croq_fsm.toolchain.build_cache import BuildCache
@@ -138,8 +139,8 @@ class DeviceBuilder(ABC):
         self.check_flags(candidate)
         harness = self.harness()
         with _workshop(self._work) as folder:
-            build, files = self.job(folder, candidate, harness).run(key, candidate, task)
-            self._cache.put(key, files, {"build": build.model_dump(mode="json")})
+            build, kept = self.job(folder, candidate, harness).run(key, candidate, task)
+            self._cache.put(key, kept, {"build": build.model_dump(mode="json")})
         return build
 
     def harness(self) -> Harness:
@@ -185,8 +186,8 @@ class DeviceBuilder(ABC):
             )
             for argv in steps:
                 self.compile("nvcc", argv, folder, untrusted=False)
-            files: dict[str, Path | bytes] = {"bench.o": Path(bench), "judge": Path(judge)}
-            return self._cache.put(key, files, {"harness": self.harness_hash})
+            own: dict[str, Path | bytes] = {"bench.o": Path(bench), "judge": Path(judge)}
+            return self._cache.put(key, own, {"harness": self.harness_hash})
 
     @property
     def sandbox(self) -> str:
@@ -220,16 +221,16 @@ class Job(ABC):
     ) -> tuple[Build, dict[str, Path | bytes]]:
         """All steps; the build and the files that belong in the cache."""
         prepared = self.prepare(candidate, task)
-        (self._folder / TARGET_SOURCE).write_text(prepared.text, encoding="utf-8")
+        files.write_bytes(self._folder, TARGET_SOURCE, prepared.text.encode())
         report = self._compile(prepared)
         symbols = self._check_object(prepared)
         self._link(prepared)
-        cubin = (self._folder / "keep" / "kernel.cubin").read_bytes()
+        cubin = files.read_bytes(self._folder, "keep/kernel.cubin", error=CompileFailed)
         binary = self._folder / "bench"
         build = Build(
             key=key,
             binary=f"{key}/bench",
-            binary_sha256=sha256(binary.read_bytes()),
+            binary_sha256=sha256(files.read_bytes(self._folder, "bench", error=CompileFailed)),
             device_code=objects.device_code(cubin, prepared.identity),
             generated=self.generated(key),
             log=f"{key}/build.log",
@@ -241,14 +242,14 @@ class Job(ABC):
             resources=report.resources,
             seconds=self._builder.spent - self._before,
         )
-        files: dict[str, Path | bytes] = {
+        kept: dict[str, Path | bytes] = {
             "bench": binary,
             TARGET_SOURCE: prepared.text.encode(),
             "kernel.cubin": cubin,
             "kernels.json": json.dumps(prepared.kernels or symbols.kernels).encode(),
             "build.log": "\n".join(self._log).encode()[:_GIT_SAFE_LOG],
         }
-        return build, files
+        return build, kept
 
     @abstractmethod
     def prepare(self, candidate: Candidate, task: Task) -> Prepared:
@@ -294,7 +295,7 @@ class Job(ABC):
 
     def _link(self, prepared: Prepared) -> None:
         nvcc = self._builder.tool("nvcc")
-        shutil.copy(self._harness.bench, self._folder / "bench.o")
+        files.copy_plain(self._harness.bench, self._folder / "bench.o")
         self._commands.append(shlex.join(bench_command(nvcc, "bench.o")))
         parts = ("bench.o", *prepared.extra, "kernel.o")
         self.step("link", (nvcc, GENCODE, *parts, "-o", "bench"))
