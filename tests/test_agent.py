@@ -97,7 +97,7 @@ def test_it_sees_the_task_and_no_standard_input(made: Made, tmp_path: Path) -> N
     """The task description holds the profile and the rules; standard input is at its end."""
     seen = tmp_path / "seen"
     program = (
-        "import sys,os; found=[f for f in sorted(os.listdir('.')) if f[0]!='.'];"
+        "import sys,os; found=[f for f in sorted(os.listdir('.')) if f[:4]!='tmp-'];"
         f"open({str(seen)!r},'w').write(repr((sys.stdin.read(), sys.argv[1], found,"
         "open('TASK.md').read())));"
     )

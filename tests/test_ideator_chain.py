@@ -10,7 +10,7 @@ import pytest
 from ideator_contract import IdeatorContract, candidate_of, make_context, make_failure
 
 from croq_fsm.domain.ideas import Proposal
-from croq_fsm.errors import BackendDown, UsageError
+from croq_fsm.errors import BackendBarred, BackendDown, BadReply, UsageError
 from croq_fsm.ideators import load as loading
 from croq_fsm.ideators.chain import Breaker, BreakerSettings, ChainIdeator
 from croq_fsm.ideators.contract import Context, Failure, Ideator
@@ -219,3 +219,74 @@ def test_what_is_no_ideator_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) 
     register(monkeypatch, f"{__name__}:not_an_ideator")
     with pytest.raises(UsageError, match="lacks propose, repair"):
         load("third", {})
+
+
+def barred() -> Proposal | None:
+    """A backend whose credentials are wrong."""
+    raise BackendBarred("no key")
+
+
+def nonsense() -> Proposal | None:
+    """A backend that answers in prose."""
+    raise BadReply("only prose")
+
+
+def test_what_will_not_pass_opens_at_once_and_comes_back() -> None:
+    """Credentials, quota and budgets are not tried again before the set time; then one try is."""
+    clock = Clock()
+    paid = Scripted("paid", in_turn(barred, barred, idea, idea))
+    breaker = Breaker(BreakerSettings(failures=3, open_s=100.0), clock)
+    chain = ChainIdeator([paid, Scripted("well", idea)], breaker)
+    for _ in range(5):
+        chain.propose(make_context())
+    assert paid.asked == 1
+    clock.now = 100.0
+    for _ in range(5):
+        chain.propose(make_context())
+    assert paid.asked == 2
+    clock.now = 200.0
+    chain.propose(make_context())
+    chain.propose(make_context())
+    assert paid.asked == 4
+
+
+def test_bad_answers_are_told_and_then_left_alone() -> None:
+    """A malformed answer comes back with its reason; after three the next link is asked."""
+    talker = Scripted("talker", nonsense)
+    chain = ChainIdeator([talker, Scripted("well", idea)], Breaker(BreakerSettings(failures=3)))
+    for _ in range(2):
+        with pytest.raises(BadReply, match="only prose"):
+            chain.propose(make_context())
+    assert chain.propose(make_context()) == idea()
+    assert chain.propose(make_context()) == idea()
+    assert talker.asked == 3
+
+
+def test_a_bad_repair_gives_way() -> None:
+    """A repair that is no proposal is asked of the next link."""
+    talker = Scripted("talker", in_turn(idea, nonsense))
+    chain = ChainIdeator([talker, Scripted("well", idea)])
+    context = make_context()
+    proposal = chain.propose(context)
+    assert proposal is not None
+    assert chain.repair(context, proposal, make_failure(candidate_of(proposal, context)))
+
+
+def test_whose_ideas_are_refused_gives_way_within_a_round() -> None:
+    """Three refused proposals of a round are enough; the next round begins with the first link."""
+    stubborn, well = Scripted("stubborn", idea), Scripted("well", idea)
+    chain = ChainIdeator([stubborn, well])
+    for refusals in range(5):
+        chain.propose(make_context(refused=("no",) * refusals))
+    assert (stubborn.asked, well.asked) == (3, 2)
+    chain.propose(make_context())
+    assert stubborn.asked == 4
+
+
+def test_the_author_is_named() -> None:
+    """An idea is recorded under the link that had it."""
+    chain = ChainIdeator([Scripted("dead", down), Scripted("well", idea)])
+    proposal = chain.propose(make_context())
+    assert proposal is not None
+    assert chain.author_of(proposal) == "well"
+    assert chain.author_of(proposal.model_copy(update={"tag": "other"})) == "dead-well"

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from croq_fsm.errors import UsageError
 from croq_fsm.ideators.chain import Breaker, BreakerSettings, ChainIdeator
 from croq_fsm.ideators.contract import Equipped, Ideator, IdeatorFactory
+from croq_fsm.ideators.replay import RecordingIdeator
 from croq_fsm.ideators.services import Services
 
 #: Entry-point group of third-party ideators.
@@ -32,6 +33,9 @@ BUILT_IN: Final = {
 
 #: Settings of the circuit breakers stand under this name beside those of the ideators.
 _CHAIN: Final = "chain"
+
+#: With this section, whatever is answered is written down.
+_RECORD: Final = "record"
 
 _METHODS: Final = ("propose", "repair")
 
@@ -75,6 +79,8 @@ def open_ideator(names: str, sections: dict[str, dict[str, Any]], services: Serv
     """
     is_chain = "," in names
     ideator = load(names, sections if is_chain else sections.get(names.strip(), {}))
+    if _RECORD in sections:
+        ideator = RecordingIdeator(ideator, sections[_RECORD])
     if isinstance(ideator, Equipped):
         ideator.equip(services)
     return ideator
