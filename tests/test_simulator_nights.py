@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 from pathlib import Path
@@ -105,7 +106,14 @@ SCRIPTED = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(SCRIPTED))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "compiler_abort",
+        "wrong_result",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in sorted(SCRIPTED)),
+    ],
+)
 def test_each_fault_of_a_candidate_has_its_decision(tmp_path: Path, kind: str) -> None:
     """What fails is recorded as what it is, and no candidate that fails is ever kept."""
     script = f'[[fault]]\nkind = "{kind}"\nmatching = "store_panels"\n'
@@ -157,7 +165,9 @@ def test_a_full_disk_stops_the_daemon_and_resume_goes_on(tmp_path: Path) -> None
     assert night.record()[3] == []
 
 
-@pytest.mark.parametrize("kind", ["ideator_down", "ideator_garbage"])
+@pytest.mark.parametrize(
+    "kind", ["ideator_garbage", pytest.param("ideator_down", marks=pytest.mark.slow)]
+)
 def test_nonsense_of_an_ideator_ends_in_a_named_reason(tmp_path: Path, kind: str) -> None:
     """Every ask fails: no round is made up, and the session says why it ended."""
     script = f'[[fault]]\nkind = "{kind}"\nprobability = 1.0\n'
@@ -168,6 +178,7 @@ def test_nonsense_of_an_ideator_ends_in_a_named_reason(tmp_path: Path, kind: str
     assert night.record()[1] == []
 
 
+@pytest.mark.slow
 def test_a_scripted_kill_happens_once(tmp_path: Path) -> None:
     """The script kills the daemon; started again, the night comes to its end."""
     script = '[[fault]]\nkind = "kill"\npoint = "after_commit"\ncount = 3\n'
@@ -183,10 +194,10 @@ def test_simulated_and_measured_sessions_never_share_a_root(undisturbed: Night) 
         Night(undisturbed.path, undisturbed.config, real).another()
 
 
-def test_the_audit_finds_a_removed_mark(tmp_path: Path) -> None:
+def test_the_audit_finds_a_removed_mark(undisturbed: Night, tmp_path: Path) -> None:
     """A simulated session that was made to look measured is a problem."""
-    night = Night.of(tmp_path, rounds=1)
-    night.run()
+    shutil.copytree(undisturbed.path, tmp_path / "root")
+    night = Night(tmp_path / "root", undisturbed.config)
     with sqlite3.connect(night.root.database) as connection:
         changed = connection.execute(
             "UPDATE sessions SET task = replace(task, '\"simulated\":true', '\"simulated\":false')"
