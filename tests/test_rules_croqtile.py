@@ -172,7 +172,7 @@ def test_the_best_start_is_improved_in_small_steps() -> None:
     """From the shipped persistent kernel on, the first ideas are instructions, order, guard."""
     made = context(source=shipped("f16_warpspec"), generated=GENERATED)
     first = [p.levers[0] for p in ideas(made, 6)]
-    assert first[:2] == ["uniform_patch", "uniform"]
+    assert first[:2] == ["uniform_patch", "polish"]
     assert "calculated" not in first
     assert "guard_event" in first
 

@@ -30,7 +30,8 @@ from croq_fsm.ideators.rules.evidence import quote
 from croq_fsm.ideators.rules.knowledge import Knowledge, Rule, load
 
 _EXPLORE, _SURVEY, _UNIFORM_PATCH, _PROMOTION = "explore", "survey", "uniform_patch", "l2_promotion"
-_OTHERS: Final = frozenset({_EXPLORE, _SURVEY, _UNIFORM_PATCH, _PROMOTION})
+_GROUP_STORE: Final = "group_store"
+_OTHERS: Final = frozenset({_EXPLORE, _SURVEY, _UNIFORM_PATCH, _PROMOTION, _GROUP_STORE})
 
 #: Ways of one operator that are ranked against the other operators' in a round.
 _WAYS: Final = 6
@@ -229,6 +230,8 @@ def _texts_kept(rule: Rule, case: Case) -> Iterator[Move]:
         edits = patches.uniform_index(context.base.generated)
     elif rule.name == _PROMOTION:
         edits = patches.wide_promotion(context.base.generated)
+    elif rule.name == _GROUP_STORE and case.is_known:
+        edits = patches.group_store(case.base, context.base.generated)
     if edits and not set(edits) & set(context.base.candidate.patches):
         yield Move(rule, gain, edits=edits)
 

@@ -22,8 +22,8 @@ def edit_to(config: Gemm, case: Case) -> tuple[Edit, tuple[Replace, ...]]:
     base = case.context.base
     edit = _by_macros(config, case) or smallest(base.candidate.source, render(config))
     if isinstance(edit, WholeSource):
-        return edit, tuple(patches.carried(base.candidate.patches))
-    return edit, base.candidate.patches
+        return edit, patches.carried(base.candidate.patches, config)
+    return edit, patches.adapted(base.candidate.patches, case.base, config)
 
 
 def smallest(old: str, new: str) -> Edit:

@@ -31,6 +31,7 @@ _MACS, _L2_BYTES = 2048, 64
 #: Shares of the main loop that are lost.
 _LOSS: Final = 0.037
 _LOSS_INDEX: Final = 0.027  # the warpgroup's index is not uniform: descriptors in registers
+_LOSS_INDEX_HIDDEN: Final = 0.010  # the same, where a deep ring runs on across tiles
 _LOSS_REGISTERS: Final = 0.015  # producers hold registers that consumers miss
 _LOSS_SHALLOW: Final = 0.010  # three stages instead of four; two lose more than twice that
 _LOSS_WARPGROUP: Final = 0.004  # a whole warpgroup produces
@@ -137,10 +138,12 @@ def _step(config: Gemm, rounds: int) -> float:
 
 def _loss(config: Gemm) -> float:
     uniform = config.uniform or config.consumers == 1
-    loss = _LOSS + (0.0 if uniform else _LOSS_INDEX)
+    depth = config.stages * config.tile_k / 64
+    hidden = config.ctas > 0 and depth >= _DEEP
+    index = _LOSS_INDEX_HIDDEN if hidden else _LOSS_INDEX
+    loss = _LOSS + (0.0 if uniform else index)
     if config.registers is None and config.consumers > 1:
         loss += _LOSS_REGISTERS / 3 if uniform else _LOSS_REGISTERS
-    depth = config.stages * config.tile_k / 64
     loss += _LOSS_SHALLOW * math.pow(max(0.0, _DEEP - depth), 1.5)
     loss += _BANDED if config.group else 0.0
     return loss + (0.0 if config.elected else _LOSS_WARPGROUP)

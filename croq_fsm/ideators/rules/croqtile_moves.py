@@ -190,6 +190,13 @@ def _uniform(case: Case) -> Turns:
         yield from _feasible(case, [replace(case.base, uniform=True)])
 
 
+def _polish(case: Case) -> Turns:
+    """Small savings of instructions together: each alone is less than can be told apart."""
+    if case.base.unroll == 1:
+        uniform = case.base.uniform or case.base.consumers > 1
+        yield from _feasible(case, [replace(case.base, uniform=uniform, unroll=case.base.stages)])
+
+
 def _registers(case: Case) -> Turns:
     pair = register_pair(case.base.consumers)
     if case.base.registers is None and pair is not None:
@@ -262,6 +269,7 @@ OPERATORS: Final[dict[str, Operator]] = {
     "elect": Operator(_elect, frozenset({"elected"})),
     "release_warp": Operator(_release_warp, frozenset({"release"}), modelled=False),
     "deep_step": Operator(_deep_step, _RING | {"tile_k"}, modelled=False),
+    "polish": Operator(_polish, frozenset({"uniform", "unroll"}), modelled=False),
     "uniform": Operator(_uniform, frozenset({"uniform"})),
     "registers": Operator(_registers, frozenset({"registers"})),
     "unroll": Operator(_unroll, frozenset({"unroll"}), modelled=False),
