@@ -6,6 +6,7 @@ import itertools
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from croq_fsm import faults
+from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Bottleneck, Decision
 from croq_fsm.errors import CroqError
+from croq_fsm.ideators.rules.croqtile_config import Gemm
+from croq_fsm.ideators.rules.croqtile_render import render
 from croq_fsm.toolchain.simulated.features import features
 from croq_fsm.toolchain.simulated.model import truth
 from support.simulated import TASK, Night, stopping
@@ -183,3 +187,29 @@ TestLongNights.settings = settings(
     suppress_health_check=_CHECKS,
 )
 TestLongNights.__doc__ = "Many long nights keep the invariants."
+
+
+def test_a_false_gain_would_be_found() -> None:
+    """The check of the truth fails on a record in which a slower kernel was kept."""
+    fast, slow = (render(replace(Gemm(), tile_n=n, stages=s)) for n, s in ((256, 3), (64, 3)))
+    record = [kept(1, fast), kept(2, slow)]
+    with pytest.raises(AssertionError, match="is slower"):
+        check_truth(record)
+    check_truth([kept(1, slow), kept(2, fast)])
+
+
+def kept(number: int, source: str) -> Iteration:
+    """A kept iteration with a source."""
+    return Iteration(
+        number=number,
+        name=f"iter{number:03d}_test",
+        round=number,
+        decision=Decision.KEEP,
+        candidate=Candidate(source=source),
+        build=None,
+        structure={},
+        seconds=1.0,
+        library_seconds=1.0,
+        estimate=None,
+        measurement=1,
+    )
