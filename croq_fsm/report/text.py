@@ -93,6 +93,10 @@ def _result(facts: Facts) -> Lines:
                 ("to library", _to_library(facts, best)),
                 ("to start", _to_start(facts, start, best)),
                 ("confirmed", _confirmation(facts, best)),
+                (
+                    "regime",
+                    f"{facts.record.regime}, where no other is named" if facts.record else "",
+                ),
                 ("right", _rightness(facts)),
                 ("rounds", summary.counts(facts.session)),
             )
