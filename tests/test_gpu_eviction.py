@@ -98,7 +98,7 @@ def bench(folder: Path, watch: Neighbours, kill: str) -> CudaWorkbench:
 @pytest.fixture
 def _all_use_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """No device is here to be opened."""
-    default = eviction.end_own_users.__kwdefaults__
+    default = eviction.end_own_users.__kwdefaults__ or {}
     monkeypatch.setitem(default, "uses_device", lambda _pid: True)
 
 
