@@ -147,10 +147,9 @@ class Daemon:
             session = reader.session(session_id)
             config = Config.model_validate(reader.config(session.id))
         self.wishes.stop = None
-        if not session.task.simulated:  # a model starts no process
-            sandbox.ensure(
-                self.runner, self.config, self.root.work, device=session.task.dsl in ON_DEVICES
-            )
+        # A model starts no process; what the CPU needs was looked at at the start.
+        if session.task.dsl in ON_DEVICES and not session.task.simulated:
+            sandbox.ensure(self.runner, self.config, self.root.work, device=True)
         workbench = self.workbench(session.task.dsl, config)
         simulation = self._simulation(session, workbench)
         loaded: list[Ideator] = []
