@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from croq_fsm.config import Config
+from croq_fsm.domain.calls import Call
 from croq_fsm.domain.measurement import Estimate, Samples, Verification
 from croq_fsm.domain.records import Attempt, Iteration, Round
 from croq_fsm.domain.session import Session
@@ -37,6 +38,7 @@ class Facts:
         checks: Verification of the best kernel.
         hints: Latest hints of the user.
         resumptions: How many starts of the daemon worked on it.
+        calls: Calls of ideators to models and agents, oldest first.
     """
 
     standing: Standing
@@ -53,6 +55,7 @@ class Facts:
     checks: Verification | None
     hints: tuple[str, ...]
     resumptions: int
+    calls: tuple[Call, ...] = ()
 
     @property
     def session(self) -> Session:
@@ -114,6 +117,7 @@ def read(inspector: Inspector, session: Session, root: Root, now: float) -> Fact
         checks=_checks(inspector, session, best),
         hints=tuple(inspector.hints(session.id, 20)),
         resumptions=len({row["run_id"] for row in inspector.transitions(session.id)} - {""}),
+        calls=tuple(inspector.calls(session.id)),
     )
 
 

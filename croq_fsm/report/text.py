@@ -8,7 +8,7 @@ from typing import Final
 from croq_fsm import __version__
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Status
-from croq_fsm.report import advice, finals, gains, summary, words
+from croq_fsm.report import advice, calls, finals, gains, summary, words
 from croq_fsm.report.facts import Facts
 from croq_fsm.report.gains import Gain
 from croq_fsm.report.provenance import files, measured, reproduce
@@ -257,6 +257,10 @@ def _gains(facts: Facts) -> Lines:
     ]
 
 
+def _calls(facts: Facts) -> Lines:
+    return [line for text in calls.lines(facts.calls) for line in words.wrapped("", text, _WIDTH)]
+
+
 def _gain_table(kind: str, rows: Sequence[Gain]) -> Lines:
     width = max([len(kind), *(len(row.name) for row in rows)])
     head = f"{kind:<{width}}  {'rounds':>6}  {'kept':>4}  {'gain':>9}  {'cost':>10}"
@@ -302,6 +306,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Facts], Lines]], ...]] = (
     ("FAILED ATTEMPTS", _attempts),
     ("PROFILES", _profiles),
     ("WHAT GAVE WHAT", _gains),
+    ("MODELS AND AGENTS", _calls),
     ("FILES", lambda facts: pairs(files(facts))),
     ("HOW TO REPRODUCE", reproduce),
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, RowMapping, func, insert, inspect, select, update
 
 from croq_fsm.domain.calls import Call, CallBegun, CallEnded, CallOutcome, Spent
 from croq_fsm.storage import schema
-from croq_fsm.storage.repository import Repository
+
+if TYPE_CHECKING:  # readers of this module write nothing
+    from croq_fsm.storage.repository import Repository
 
 _LONGEST_DETAIL = 500
 

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, and_, func, inspect, select, text
 
+from croq_fsm.domain.calls import Call
 from croq_fsm.domain.profile import Profile
 from croq_fsm.errors import ForeignSchema, UsageError
 from croq_fsm.storage import schema
+from croq_fsm.storage.calls import calls_of
 from croq_fsm.storage.engine import reader, translated
 from croq_fsm.storage.reading import Reader, StoredMeasurement
 
@@ -52,6 +54,10 @@ class Inspector(Reader):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._rows = connection
+
+    def calls(self, session_id: str) -> list[Call]:
+        """Calls of ideators to models and agents, oldest first."""
+        return calls_of(self._rows, session_id)
 
     def running_children(self, run_id: str) -> list[RunningChild]:
         """Children of a run that have not ended, oldest first."""
