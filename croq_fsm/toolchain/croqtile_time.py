@@ -205,6 +205,8 @@ class Timing:
         seed = kept.get("seed")
         if not isinstance(seed, int):
             raise CandidateRefused(f"{name}: the harness kept no output of a timed launch")
+        if kept.get("guard_damage") != 0:
+            raise CandidateRefused(f"{name}: a timed launch wrote outside of its buffers")
         case = benches.cases(task, (seed,))[-1]
         with self._programs.trusted(task, folder) as judge:
             judged = benches.judge_output(case, judge, path, seconds)

@@ -14,14 +14,16 @@ A source begins with a comment of ``key: value`` lines:
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
 from croq_fsm.config import Config, COptions, Deadlines, Measure
@@ -33,6 +35,8 @@ from croq_fsm.errors import CandidateError, CompileFailed
 from croq_fsm.measure import stats
 from croq_fsm.toolchain import c_rules
 from croq_fsm.toolchain.c import CWorkbench
+from croq_fsm.toolchain.cuda_twins import twins
+from croq_fsm.toolchain.cuda_twins_text import CudaTwin
 from croq_fsm.toolchain.process import NullJournal
 from croq_fsm.toolchain.runner import LocalRunner
 from croq_fsm.toolchain.workbench import TimingPlan
@@ -44,6 +48,7 @@ CHEATS: Final = Path(__file__).resolve().parent.parent / "cheats"
 ROWS: Final = {
     "1": "answer left in memory",
     "2": "cache by pointer or content",
+    "4": "work on a side stream",
     "5": "work after the return",
     "6": "forged time",
     "7": "forged answer, output of its own",
@@ -57,6 +62,7 @@ ROWS: Final = {
     "15": "writes out of bounds",
     "16": "result of a failed launch",
     "17": "knows when it is timed",
+    "18": "cache that no flush empties",
     "19": "control flow of the harness",
     "21": "reads what it must not",
     "22": "no numbers",
@@ -66,6 +72,24 @@ ROWS: Final = {
     "C8": "memory",
     "-": "honest",
 }
+#: Rows that no kernel of a kind can try, and why. CPU kernels, then kernels of a device.
+NOT_FOR_CPU: Final = {
+    "3 lazy or deferred work": "no object passes the border: a kernel gets and fills plain memory",
+    "4 work on a side stream": "there are no streams; for threads see row 5",
+    "18 cache that no flush empties": "lines are evicted by address, after the inputs are written",
+    "20 noise and seeds": "not a kernel's doing: fresh processes, intervals over sets, A/A trials",
+    "24 words to the ideator": "comments are not read by the ladder; ideators get them as data",
+}
+NOT_FOR_GPU: Final = {
+    "3 lazy or deferred work": "no object passes the border: a kernel gets and fills plain memory",
+    "19 control flow of the harness": "jumps and handlers need names that no object may refer to",
+    "20 noise and seeds": "not a kernel's doing: fresh processes, intervals over sets, A/A trials",
+    "24 words to the ideator": "comments are not read by the ladder; ideators get them as data",
+    "C4 compiler does not end": "the same deadline as on the CPU",
+    "C8 memory": "an allocation that fails is a failed launch, row 16",
+}
+EVIDENCE: Final = CHEATS.parent.parent / "docs" / "evidence" / "cheats-sm90.json"
+_NOT_RUN: Final = "not yet run on a device"
 _RACE: Final = ("13", "verify: smoke of index-coded inputs", "VERIFY_FAIL")
 #: Wrong kernels for SM90 (``croq_fsm.toolchain.croqtile_twins``) by name: row, what caught them
 #: on the device, outcome.
@@ -84,7 +108,7 @@ GPU: Final = {
     "unlaunchable": ("16", "verify: refused launch", "RUN_FAIL"),
     "lazy": ("17", "time: check of a timed launch", "RUN_FAIL"),
 }
-_GPU_TITLE: Final = "SM90, from the device check of 2026-11-29 on one H200"
+_GPU_TITLE: Final = "SM90, DSL croqtile, from the device check of 2026-11-29 on one H200"
 _NOT_CAUGHT: Final = "not caught"
 PLAN: Final = TimingPlan(
     purpose="pairs", pairs=5, block_s=0.002, max_launches=8, warmup_s=0.002, seed=3
@@ -225,27 +249,31 @@ def _climb(bench: CWorkbench, cheat: Cheat) -> Caught:
 
 
 def _run(bench: CWorkbench, cheat: Cheat, build: Build) -> Caught:
-    task, rung = cheat.task, "verify"
+    rung = "verify"
     try:
-        if problem := _wrong(bench, build, task, SEEDS):
+        if problem := _wrong(bench, build, cheat.task, SEEDS):
             return Caught(rung, Decision.VERIFY_FAIL.name, problem)
         rung = "time"
         timed = _timed(bench, cheat, build)
         if timed.rung == rung:
             return timed
         rung = "hidden-shape"
-        for hidden in hidden_tasks(task, PLAN.seed, Measure().hidden_shapes):
+        for hidden in hidden_tasks(cheat.task, PLAN.seed, Measure().hidden_shapes):
             if problem := _wrong(bench, build, hidden, SEEDS[:1]):
                 return Caught(rung, Decision.VERIFY_FAIL.name, problem)
-        rung = "sanitizer"
-        for check in bench.sanitize(cheat.candidate, task):
-            if check.objects:
-                return Caught(rung, Decision.VERIFY_FAIL.name, check.detail)
-            if cheat.facts["row"] == "-" and not check.passed:
-                return Caught(rung, "not run", check.skipped)
     except CandidateError as exc:
         return Caught(rung, measure._kind(exc).name, str(exc))
-    return timed
+    return _sanitized(bench, cheat) or timed
+
+
+def _sanitized(bench: CWorkbench, cheat: Cheat) -> Caught | None:
+    """What sanitizers find; of an honest kernel they must have said that it is clean."""
+    for check in bench.sanitize(cheat.candidate, cheat.task):
+        if check.objects:
+            return Caught("sanitizer", Decision.VERIFY_FAIL.name, check.detail)
+        if cheat.facts["row"] == "-" and not check.passed:
+            return Caught("sanitizer", "not run", check.skipped)
+    return None
 
 
 def _wrong(bench: CWorkbench, build: Build, task: Task, seeds: tuple[int, ...]) -> str:
@@ -273,15 +301,49 @@ def expected(cheat: Cheat) -> Caught:
 
 
 def tables(found: dict[str, Caught]) -> str:
-    """Both tables of docs/cheats.md; ``found`` holds what came of each cheat of the corpus."""
+    """All tables of docs/cheats.md; ``found`` holds what came of each cheat of the corpus."""
     lines = ["## CPU", "", *_head("cheat", "catalogue", "rung", "outcome")]
     for cheat in corpus():
         caught = found[cheat.name]
         ends = (caught.rung, caught.outcome) if caught.outcome else (_NOT_CAUGHT, _why(cheat))
         lines.append(_line(f"`{cheat.name}`: {_trick(cheat)}", _row(cheat.facts["row"]), *ends))
+    lines += ["", *_absent(NOT_FOR_CPU)]
     lines += ["", f"## {_GPU_TITLE}", "", *_head("cheat", "catalogue", "caught by", "outcome")]
     lines += [_line(f"`{name}`", _row(row), by, end) for name, (row, by, end) in GPU.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_cuda_lines(), "", *_absent(NOT_FOR_GPU)]) + "\n"
+
+
+def cuda_twins() -> dict[str, CudaTwin]:
+    """Cheating and honest CUDA kernels, from the start kernel that ships."""
+    shipped = files("croq_fsm.kernels").joinpath("cuda", "matmul", "matmul_f16_plain.cu")
+    return twins(Candidate(source=shipped.read_text(encoding="utf-8")))
+
+
+def evidence() -> dict[str, Any]:
+    """What ``scripts/gpu_cheats.py`` found on a device; empty when it was not stored yet."""
+    if not EVIDENCE.is_file():
+        return {}
+    found: dict[str, Any] = json.loads(EVIDENCE.read_text(encoding="utf-8"))
+    return found
+
+
+def _cuda_lines() -> list[str]:
+    """The table of CUDA kernels: what must stop each, and what did."""
+    known = evidence()
+    when = f"on one {known['device']}, {known['date']}" if known else _NOT_RUN
+    lines = [f"## SM90, DSL cuda, {when}", ""]
+    lines += _head("kernel", "catalogue", "must be stopped by", "outcome", "was stopped by")
+    order = list(ROWS)
+    for twin in sorted(cuda_twins().values(), key=lambda t: (order.index(t.row), t.name)):
+        trick, result = f"`{twin.name}`: {twin.trick}", known.get("kernels", {}).get(twin.name)
+        was = f"{result['rung']} {result['outcome']}".strip() if result else _NOT_RUN
+        lines.append(_line(trick, _row(twin.row), twin.rung, twin.outcome or "passes", was))
+    return lines
+
+
+def _absent(why: dict[str, str]) -> list[str]:
+    """Rows that no kernel here can try."""
+    return ["Not tried:", "", *(f"- {row}: {reason}" for row, reason in why.items())]
 
 
 def _trick(cheat: Cheat) -> str:

@@ -67,11 +67,15 @@ class Bench {
     return timer_->run(TimingRequest::from(request, idle));
   }
 
-  // The output of the launch that the last timed block kept.
+  // The output of the launch that the last timed block kept, and what timed launches wrote outside.
   Answer kept(const Request &request) const {
     if (!timer_) throw std::invalid_argument("nothing was timed yet");
     write_output(request.text("out", ""), timer_->kept(), problem_.out_bytes());
-    return Answer().add("ok", true).add("seed", static_cast<size_t>(timer_->kept_seed())).add("dist", "normal");
+    size_t damage = 0;
+    for (const auto &set : arena_.sets) damage += static_cast<size_t>(set->guard_damage(arena_.scratch));
+    Answer answer;
+    answer.add("ok", true).add("seed", static_cast<size_t>(timer_->kept_seed())).add("dist", "normal");
+    return answer.add("guard_damage", damage);
   }
 
   // For the profiler: nothing but launches on normal inputs.
