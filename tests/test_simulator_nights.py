@@ -61,12 +61,13 @@ def test_the_seed_makes_the_night(undisturbed: Night, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        "handled_MEASURE@2",
+        "handled_BASELINE@1",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in (
                 "after_commit@6", "in_commit@9", "before_done@3", "handler_IMPLEMENT@2",
-                "before_effect@2", "git_committed@1", "handled_BASELINE@1", "handler_DECIDE@3",
+                "before_effect@2", "git_committed@1", "handled_MEASURE@2", "handler_DECIDE@3",
+                "handled_IMPLEMENT@1",
             )
         ),
     ],
