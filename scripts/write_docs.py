@@ -5,7 +5,7 @@ usage: python scripts/write_docs.py [--cheats | --rules] [--check]
 
 Without a choice: docs/state-machine.md, from the transition table. With --cheats:
 docs/cheats.md, from a run of all cheating kernels in tests/cheats, which takes minutes. With
---rules: the table of docs/ideators.md, from the guards and the marks on the tests. With --check
+--rules: docs/ideators.md, from the settings, the guards and the marks on the tests. With --check
 nothing is written; the exit code is 1 when the text has drifted.
 """
 
@@ -76,11 +76,11 @@ def cheats() -> str:
 
 
 def rules() -> str:
-    """Table of the protocol's rules, what holds each, and the tests that show it."""
+    """Settings of the ideators; the protocol's rules, what holds each, the tests that show it."""
     sys.path.insert(0, str(TOP / "tests"))
     from support import rules as marks  # noqa: PLC0415 - tests are not needed for the rest
 
-    return marks.table()
+    return marks.part()
 
 
 def _main(arguments: list[str]) -> int:

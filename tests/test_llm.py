@@ -59,7 +59,7 @@ def equipped(
     server: Server, ledger: MemoryLedger, protocol: str = "openai-compatible", **settings: Any
 ) -> LlmIdeator:
     """An ideator that talks to the server; its waits take no time."""
-    ideator = LlmIdeator(server.settings(protocol, **settings))
+    ideator = LlmIdeator(server.settings(protocol) | settings)
     ideator.equip(Services(ledger=ledger, deadline_s=20.0))
     return ideator
 
@@ -379,3 +379,15 @@ def test_nothing_is_left_behind_by_failing_calls(ledger: MemoryLedger, quick: li
                 ideator.propose(make_context())
             counts.append(descriptors())
     assert max(counts[5:]) <= counts[4] + 8
+
+
+def test_the_proxy_of_the_environment_is_used(
+    ledger: MemoryLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is not local is reached through the proxy that the environment names."""
+    with serving(servers.proposes(GOOD)) as server:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        settings = {"base_url": "http://model.invalid/v1"}
+        assert equipped(server, ledger, **settings).propose(make_context()) is not None

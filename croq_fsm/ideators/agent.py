@@ -106,7 +106,8 @@ class AgentSettings(Value):
         deadline_s: Seconds after which the agent and all that it started are killed; never
             more than ``deadlines.ideator_s``.
         context_tokens: Room for the context pack.
-        calls_per_day: Most runs of all sessions of this root in 24 hours; 0: no bound.
+        calls_per_day: Most calls of agents and models of all sessions of this root in 24
+            hours; 0: no bound.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)

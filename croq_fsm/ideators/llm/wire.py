@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import structlog
@@ -149,7 +151,9 @@ def _warnings_logged() -> Iterator[None]:
 async def _request(settings: LlmSettings, key: str, question: Question) -> ModelResponse:
     async with AsyncExitStack() as stack:
         client = httpx2.AsyncClient(
-            transport=_Capped(), timeout=None, headers={"Accept-Encoding": "identity"}
+            transport=_Capped(proxy=_proxy(settings)),
+            timeout=None,
+            headers={"Accept-Encoding": "identity"},
         )
         await stack.enter_async_context(client)
         model = _model(settings, key, client)
@@ -163,6 +167,14 @@ async def _request(settings: LlmSettings, key: str, question: Question) -> Model
             model_settings=_model_settings(settings),
             model_request_parameters=_parameters(settings, question),
         )
+
+
+def _proxy(settings: LlmSettings) -> str | None:
+    """The proxy of the environment for this server; a transport of our own does not look."""
+    parts = urlsplit(settings.base_url or "https://api")
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _model(settings: LlmSettings, key: str, client: httpx2.AsyncClient) -> Model:
