@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from croq_fsm.config import load
@@ -33,12 +34,19 @@ from croq_fsm.toolchain.workbench import Workbench
 _BOUND = 300
 
 
-def run(trial: Trial, bench: Workbench, source: Candidate, rounds: int) -> None:
-    """All rounds; each candidate is built from a source of its own."""
+def twin(source: Candidate, number: int) -> Candidate:
+    """The same kernel with a comment of its own."""
+    return source.model_copy(update={"source": f"{source.source}/* twin {number} */\n"})
+
+
+def run(trial: Trial, bench: Workbench, source: Candidate, numbers: range, until: float) -> None:
+    """All rounds, or those for which there is time; each candidate has a source of its own."""
     best = bench.build(source, trial.task)
-    for number in range(1, rounds + 1):
-        text = f"{source.source}/* twin {number} */\n"
-        candidate = bench.build(source.model_copy(update={"source": text}), trial.task)
+    for number in numbers:
+        if time.monotonic() > until:
+            print("the time is up; the table counts what was decided until now")
+            return
+        candidate = bench.build(twin(source, number), trial.task)
         if candidate.device_code != best.device_code:
             raise SystemExit("a comment changed the machine code; this is no A/A trial")
         done = trial.decide(candidate, 1000 * number)
@@ -56,12 +64,17 @@ def main() -> int:
     parser.add_argument("--kernel", type=Path)
     parser.add_argument("--flag", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=_BOUND)
+    parser.add_argument("--first", type=int, default=1, help="number of the first twin")
+    parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--cache", type=Path, help="build cache to use and to fill")
+    parser.add_argument("--jobs", type=int, default=1, help="builds at one time, before the rounds")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     config = load(None)
     runner = LocalRunner("aa-trial", NullJournal(), threading.Event(), config.deadlines)
     folder = Path(tempfile.mkdtemp(prefix="croq-aa-"))
-    bench = open_workbench(options.dsl, runner, config, folder / "cache", folder / "work")
+    cache = options.cache or folder / "cache"
+    bench = open_workbench(options.dsl, runner, config, cache, folder / "work")
     shape = parse_shape(options.shape, operator(options.operator).dims)
     task = Task(
         dsl=options.dsl,
@@ -76,10 +89,14 @@ def main() -> int:
         source = Candidate(source=options.kernel.read_text(encoding="utf-8"))
     source = source.model_copy(update={"flags": tuple(options.flag)})
     trial = Trial(bench, task, config.measure, bench.build(source, task))
+    numbers = range(options.first, options.first + options.rounds)
+    if options.jobs > 1:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(lambda n: bench.build(twin(source, n), task), numbers))
     began = time.monotonic()
     trial.measure_noise()
     try:
-        run(trial, bench, source, options.rounds)
+        run(trial, bench, source, numbers, began + 60.0 * options.minutes)
     except KeyboardInterrupt:
         print("interrupted; the table counts what was decided until now")
     kept = trial.verdicts[str(Decision.KEEP)]

@@ -1,7 +1,8 @@
 """Evidence from an SM90 device for every operator and dtype: right, fast, wrong ones refused.
 
 Usage: ``PYTHONPATH=. python3 scripts/gpu_operators.py --out DIR [--cache DIR] [--build-only]``
-with ``[--only WORD]`` for the rows whose name has a word in it. Each start kernel is built,
+with ``[--only WORD]`` for the rows whose name has a word in it (``--exact``: is that word); ``--list``
+prints the names, so that several processes can build at once. Each start kernel is built,
 verified on three seeds and timed against the library; kernels that are wrong on purpose must be
 refused. Prints one table and writes ``operators.json``; the exit status is 0 only if everything
 held. With all builds in the cache it takes less than three minutes of the device.
@@ -50,11 +51,16 @@ class Evidence:
 
     benches: dict[str, Workbench]
     only: str
+    exact: bool = False
+    names: list[str] | None = None
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def attempt(self, name: str, action: Callable[[], dict[str, Any]]) -> None:
         """One row of the table; a failure of it is a row, not the end."""
-        if self.only not in name:
+        if self.names is not None:
+            self.names.append(name)
+            return
+        if self.only not in name or (self.exact and self.only != name):
             return
         began = time.monotonic()
         try:
@@ -186,6 +192,8 @@ def main() -> int:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--exact", action="store_true", help="--only is a complete name")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     config = Config(deadlines=Deadlines(verify_s=30.0))
@@ -196,9 +204,12 @@ def main() -> int:
         "croqtile": CroqtileWorkbench(runner, config, cache, work),
         "cuda": CudaWorkbench(runner, config, cache, work),
     }
-    evidence = Evidence(found, options.only)
+    evidence = Evidence(found, options.only, options.exact, [] if options.list else None)
     began = time.monotonic()
     run(evidence, build_only=options.build_only)
+    if evidence.names is not None:
+        print("\n".join(evidence.names))
+        return 0
     print(f"\n{'row':44} {'ok':5} {'seconds':>8}")
     for name, row in evidence.facts.items():
         said = "ok" if row["ok"] else "FAIL"
