@@ -1,6 +1,6 @@
 """A/A trial: how often does a candidate that is the best itself win? Goal 0, bound 1 in 300.
 
-Usage: ``PYTHONPATH=. python3 scripts/aa_trial.py --dsl c --dtype f32 --shape 256x256x256 --rounds 300``
+Usage: ``PYTHONPATH=. python3 scripts/aa_trial.py --dsl c --dtype f32 --shape 256x256x256``
 
 Each candidate differs from the best by a comment only, so it has the same machine code. It goes
 through the same measurements and the same rule as in a session: screen, pairs, confirmation, each

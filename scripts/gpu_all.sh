@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# All checks that need an SM90 device, one after the other, with their logs and results in OUT.
+#
+#   scripts/gpu_all.sh OUT [PART ...]      parts: build sandbox check operators cheats trust aa
+#
+# Needs CHOREO_HOME, CUTE_HOME, CUDA_HOME, one H100 or H200, and a Python with croq_fsm's
+# dependencies (PYTHON, default python3). No network. Settings: JOBS (builds at one time), ROUNDS
+# and MINUTES of the A/A trial, SHAPE of the A/A trial. Builds lie in OUT/cache, so a second call
+# compiles nothing. The exit status is the number of parts that failed.
+set -u
+cd "$(dirname "$0")/.."
+out=$(mkdir -p "${1:?usage: scripts/gpu_all.sh OUT [PART ...]}" && cd "$1" && pwd)
+shift
+[ $# -gt 0 ] || set -- build sandbox check operators cheats trust aa
+python=${PYTHON:-python3}
+jobs=${JOBS:-$(nproc)}
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+failed=0
+
+part() { # part NAME COMMAND...: run it, log it, count a failure
+  local name=$1 began=$SECONDS status=0
+  shift
+  "$@" >"$out/$name.log" 2>&1 || status=$?
+  [ $status -eq 0 ] || failed=$((failed + 1))
+  echo "$name: exit status $status, $((SECONDS - began)) s"
+}
+
+build() { # every kernel of the other parts, several at one time
+  local rows="$out/rows.txt"
+  $python scripts/gpu_operators.py --out "$out" --cache "$out/cache" --list >"$rows" || return 1
+  # One first: it builds our own programs, which the others share.
+  $python scripts/gpu_operators.py --out "$out" --cache "$out/cache" --build-only --exact \
+    --only "$(head -1 "$rows")" || return 1
+  {
+    while read -r row; do
+      printf '%s\0' "scripts/gpu_operators.py --build-only --exact --only '$row'"
+    done <"$rows"
+    printf '%s\0' "scripts/gpu_trust.py --build-only" "scripts/gpu_cheats.py --build-only" \
+      "scripts/gpu_check.py --build-only"
+  } | xargs -0 -P "$jobs" -I{} bash -c \
+    "scratch=\$(mktemp -d) && $python {} --out \"\$scratch\" --cache '$out/cache'"
+}
+
+for name; do
+  case $name in
+    build) part build build ;;
+    sandbox) part sandbox "$python" scripts/gpu_sandbox.py ;;
+    check) part check "$python" scripts/gpu_check.py --out "$out/check" --cache "$out/cache" ;;
+    operators)
+      part operators "$python" scripts/gpu_operators.py --out "$out" --cache "$out/cache"
+      ;;
+    cheats) part cheats "$python" scripts/gpu_cheats.py --out "$out" --cache "$out/cache" ;;
+    trust) part trust "$python" scripts/gpu_trust.py --out "$out" --cache "$out/cache" ;;
+    aa)
+      part aa "$python" scripts/aa_trial.py --dsl croqtile --dtype f16 \
+        --shape "${SHAPE:-2048x2048x2048}" --rounds "${ROUNDS:-100}" \
+        --minutes "${MINUTES:-60}" --jobs "$jobs" --cache "$out/cache" --out "$out/aa.json"
+      ;;
+    *) echo "unknown part $name" >&2; exit 2 ;;
+  esac
+done
+exit $failed
