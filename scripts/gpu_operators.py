@@ -2,7 +2,7 @@
 
 Usage: ``PYTHONPATH=. python3 scripts/gpu_operators.py --out DIR [--cache DIR] [--build-only]``
 with ``[--only WORD]`` for the rows whose name has a word in it (``--exact``: is that word).
-``--list`` prints the names, so that several processes can build at once. Each start kernel is built,
+``--list`` prints the names, so that several processes can build at once. Each kernel is built,
 verified on three seeds and timed against the library; kernels that are wrong on purpose must be
 refused. Prints one table and writes ``operators.json``; the exit status is 0 only if everything
 held. With all builds in the cache it takes less than three minutes of the device.
