@@ -35,8 +35,10 @@ build() { # every kernel of the other parts, several at one time
     while read -r row; do
       printf '%s\0' "scripts/gpu_operators.py --build-only --exact --only '$row'"
     done <"$rows"
-    printf '%s\0' "scripts/gpu_trust.py --build-only" "scripts/gpu_cheats.py --build-only" \
-      "scripts/gpu_check.py --build-only"
+    for name in $($python scripts/gpu_cheats.py --out "$out" --cache "$out/cache" --list); do
+      printf '%s\0' "scripts/gpu_cheats.py --build-only --only $name"
+    done
+    printf '%s\0' "scripts/gpu_trust.py --build-only" "scripts/gpu_check.py --build-only --jobs 8"
   } | xargs -0 -P "$jobs" -I{} bash -c \
     "scratch=\$(mktemp -d) && $python {} --out \"\$scratch\" --cache '$out/cache'"
 }

@@ -185,6 +185,7 @@ def main() -> int:
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--no-sanitizer", action="store_true")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--list", action="store_true", help="print the names of the kernels")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     config = Config(deadlines=Deadlines(verify_s=12.0, block_s=12.0, profile_s=40.0))
@@ -193,6 +194,9 @@ def main() -> int:
     bench = CudaWorkbench(runner, config, options.cache or work / "cache", work)
     ladder = Ladder(bench, sanitizers=not options.no_sanitizer)
     known = twins(bench.start_kernel(TASK))
+    if options.list:
+        print("\n".join(known))
+        return 0
     chosen = [t for t in known.values() if not options.only or t.name in options.only]
     began = time.monotonic()
     results = run(ladder, chosen, build_only=options.build_only)
