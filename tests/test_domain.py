@@ -170,6 +170,13 @@ def test_measuring_comes_to_an_end(ratio: float, half: float, pairs: int) -> Non
         assert pairs < 36 or ruling.kind != "more"
 
 
+def test_what_the_cap_left_undecided_says_so() -> None:
+    """An interval that still holds the bar at the cap is no statement, and no gain."""
+    ruling = decision.rule("pairs", _estimate(1.03, 0.04, 36), _POLICY)
+    assert ruling.decision is Decision.DISCARD
+    assert "undecided after 36 pairs" in ruling.reason
+
+
 def test_old_noise_does_not_bar_the_way_to_a_confirmation() -> None:
     """A noise floor of a bad hour is measured anew beside the candidate, not believed for ever."""
     noisy = Policy(0.005, 0.05, 0.8, 12, 36, 12)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from croq_fsm import faults
+from croq_fsm.domain import guards
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Bottleneck, Decision
@@ -108,7 +109,7 @@ class Nights(RuleBasedStateMachine):
             return
         check_numbers(rounds, iterations)
         check_truth(iterations)
-        identities = [a.normalised for a in attempts]
+        identities = [guards.identity(a.candidate) for a in attempts]
         assert len(set(identities)) == len(identities), "an attempt was made twice"
         if not self.crashed:
             check_views(self.night, rounds)

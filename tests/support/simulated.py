@@ -128,6 +128,12 @@ class Night:
             ]
         return session, rounds, iterations, attempts
 
+    def kinds(self, round_: int) -> list[str]:
+        """Kinds of the measurements of a round, in order."""
+        with archive(self.root.database) as stored, stored.look() as reader:
+            session = reader.sessions()[0]
+            return [m.kind for m in reader.measurements_of_round(session.id, round_)]
+
     def waits(self) -> int:
         """How often the session backed off."""
         with archive(self.root.database) as stored, stored.look() as reader:
