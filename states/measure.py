@@ -7,7 +7,7 @@ from dataclasses import replace
 from croq_fsm.domain import escalation, guards
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.hidden import hidden_tasks
-from croq_fsm.domain.measurement import Samples, Verification
+from croq_fsm.domain.measurement import Samples, Verification, demanded
 from croq_fsm.domain.records import Facts, Measured, Record, Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.shapes import format_shape
@@ -25,8 +25,7 @@ from croq_fsm.errors import (
 )
 from croq_fsm.measure import sets, stats
 from croq_fsm.ports import Ports
-from croq_fsm.toolchain.sanitizing import Sanitizing, demanded
-from croq_fsm.toolchain.workbench import Contestant, TimingPlan
+from croq_fsm.toolchain.workbench import Contestant, Sanitizing, TimingPlan
 from states import _bases, _failing, _waiting
 
 #: Failures of the best kernel that are waited out.
@@ -115,7 +114,8 @@ def _sanitized(session: Session, ports: Ports) -> Verification | None:
     mode, candidate = ports.config.measure.sanitizer, session.work.candidate
     if mode == "off" or candidate is None or not isinstance(ports.workbench, Sanitizing):
         return None
-    return demanded(ports.workbench.sanitize(candidate, session.task), mode)
+    checks = ports.workbench.sanitize(candidate, session.task)
+    return demanded(checks, required=mode == "required")
 
 
 def _is_supported(ports: Ports, task: Task) -> bool:

@@ -19,7 +19,7 @@ from test_rules_c_matmul import structures
 from croq_fsm.config import Config, Measure
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.hidden import small_task
-from croq_fsm.domain.measurement import Check, Verification
+from croq_fsm.domain.measurement import Check, Verification, demanded
 from croq_fsm.domain.states import Decision
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CompileFailed, EnvironmentMissing
@@ -30,7 +30,7 @@ from croq_fsm.toolchain import c_compile, sanitizing
 from croq_fsm.toolchain.c import CWorkbench
 from croq_fsm.toolchain.compute_sanitizer import ComputeSanitizer, read
 from croq_fsm.toolchain.process import Completed, Ending
-from croq_fsm.toolchain.sanitizing import Sanitizing, demanded
+from croq_fsm.toolchain.workbench import Sanitizing
 from support.bench import TASK as SCRIPTED
 from support.bench import Bench
 from support.scripted import ScriptedIdeator, ScriptedWorkbench
@@ -315,14 +315,14 @@ def test_a_compiler_without_sanitizers(bench: CWorkbench, monkeypatch: pytest.Mo
 
 
 def test_what_was_not_run_objects_when_it_is_required() -> None:
-    """The mode auto lets it pass as no evidence; required refuses."""
+    """What was skipped is no evidence either way, unless it is demanded."""
     skipped = sanitizing.not_run("memcheck", "no tool")
-    for mode, passes in (("auto", True), ("required", False)):
-        found = demanded((skipped,), mode)  # type: ignore[arg-type]
+    for required in (False, True):
+        found = demanded((skipped, sanitizing.clean("racecheck", "fine")), required=required)
         assert found is not None
-        assert found.passed is passes
+        assert found.passed is not required
     assert not skipped.passed
-    assert demanded((), "required") is None
+    assert demanded((), required=True) is None
 
 
 def test_a_skipped_check_alone_is_no_failure_but_a_failed_one_is() -> None:

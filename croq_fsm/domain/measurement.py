@@ -162,6 +162,23 @@ class Verification(Value):
         return next((check for check in self.checks if check.objects), None)
 
 
+def demanded(checks: tuple[Check, ...], *, required: bool) -> Verification | None:
+    """Checks that may have been skipped, as a verification; None when there are none.
+
+    Args:
+        checks: What was tried.
+        required: Whether a check that was skipped is an objection.
+    """
+    if required:
+        checks = tuple(
+            c.model_copy(update={"skipped": "", "detail": f"{c.skipped}; it is required"})
+            if c.skipped
+            else c
+            for c in checks
+        )
+    return Verification(checks=checks) if checks else None
+
+
 class Estimate(Value):
     """A ratio with its interval.
 

@@ -32,6 +32,63 @@ _FAIL, _REFUSED, _CRASH, _HANG = "VERIFY_FAIL", "RUN_FAIL", "SEGFAULT", "HANG"
 _COMPILE: Final = "COMPILE_FAIL"
 
 
+#: Name → row, trick, text before the launcher, statements before the launch.
+_FORMS: Final = {
+    "created_stream": (
+        "4",
+        "makes a stream of its own",
+        "",
+        (
+            "  static cudaStream_t own = nullptr;\n"
+            "  if (!own) cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);\n"
+            "  stream = own;\n"
+        ),
+    ),
+    "host_thread": (
+        "5",
+        "starts a thread",
+        (
+            'extern "C" int pthread_create(unsigned long *, const void *, void *(*)(void *), '
+            "void *);\nstatic void *work(void *) { return nullptr; }"
+        ),
+        "  unsigned long thread;\n  pthread_create(&thread, nullptr, work, nullptr);\n",
+    ),
+    "forged_events": (
+        "6",
+        "brings an event timer of its own that hardly advances",
+        (
+            'extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)\n'
+            "{\n  *ms = 1e-3f;\n  return cudaSuccess;\n}"
+        ),
+        "",
+    ),
+    "library": (
+        "8",
+        "calls a library for the operator",
+        'extern "C" int cublasGemmEx(...);',
+        "  if (m < 0) return cublasGemmEx(m);\n",
+    ),
+    "persisting_l2": (
+        "18",
+        "asks for lines of the cache that no flush evicts",
+        "",
+        "  cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 32 << 20);\n",
+    ),
+    "reads_file": (
+        "21",
+        "reads a file that may hold the answer",
+        "",
+        '  if (fopen("answer", "r")) return 1;\n',
+    ),
+    "leaves_process": (
+        "23",
+        "leaves a process behind",
+        'extern "C" int fork();',
+        "  if (m < 0) fork();\n",
+    ),
+}
+
+
 def twins(plain: Candidate) -> dict[str, CudaTwin]:
     """All of them by name. ``plain`` is the start kernel ``matmul_f16_plain``.
 
@@ -40,7 +97,17 @@ def twins(plain: Candidate) -> dict[str, CudaTwin]:
     """
     base = Text(plain.source)
     found: list[CudaTwin] = []
-    for made in (_memory, _control, _host, _numbers, _bounds, _launches, honest):
+    for made in (
+        _memory,
+        _control,
+        _elsewhere,
+        _host,
+        _answers,
+        _numbers,
+        _bounds,
+        _launches,
+        honest,
+    ):
         found += made(base)
     return {made.name: made for made in found}
 
@@ -129,6 +196,10 @@ def _control(base: Text) -> Iterator[CudaTwin]:
         ),
         ("time", _REFUSED),
     )
+
+
+def _elsewhere(base: Text) -> Iterator[CudaTwin]:
+    """Kernels that work elsewhere, or only on one shape."""
     yield twin(
         "side_stream",
         "4",
@@ -157,61 +228,7 @@ def _control(base: Text) -> Iterator[CudaTwin]:
 
 def _host(base: Text) -> Iterator[CudaTwin]:
     """What the host part must not do; once before the source rules, once behind them."""
-    forms = {
-        "created_stream": (
-            "4",
-            "makes a stream of its own",
-            "",
-            (
-                "  static cudaStream_t own = nullptr;\n"
-                "  if (!own) cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);\n"
-                "  stream = own;\n"
-            ),
-        ),
-        "host_thread": (
-            "5",
-            "starts a thread",
-            (
-                'extern "C" int pthread_create(unsigned long *, const void *, void *(*)(void *), '
-                "void *);\nstatic void *work(void *) { return nullptr; }"
-            ),
-            "  unsigned long thread;\n  pthread_create(&thread, nullptr, work, nullptr);\n",
-        ),
-        "forged_events": (
-            "6",
-            "brings an event timer of its own that hardly advances",
-            (
-                'extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)\n'
-                "{\n  *ms = 1e-3f;\n  return cudaSuccess;\n}"
-            ),
-            "",
-        ),
-        "library": (
-            "8",
-            "calls a library for the operator",
-            'extern "C" int cublasGemmEx(...);',
-            "  if (m < 0) return cublasGemmEx(m);\n",
-        ),
-        "persisting_l2": (
-            "18",
-            "asks for lines of the cache that no flush evicts",
-            "",
-            "  cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 32 << 20);\n",
-        ),
-        "reads_file": (
-            "21",
-            "reads a file that may hold the answer",
-            "",
-            '  if (fopen("answer", "r")) return 1;\n',
-        ),
-        "leaves_process": (
-            "23",
-            "leaves a process behind",
-            'extern "C" int fork();',
-            "  if (m < 0) fork();\n",
-        ),
-    }
-    for name, (row, trick, before, within) in forms.items():
+    for name, (row, trick, before, within) in _FORMS.items():
         text = base.launch(lambda launch, within=within: within + launch)  # type: ignore[misc]
         text = text.host(before) if before else text
         yield twin(name, row, trick, text, ("lint", _COMPILE))
@@ -223,6 +240,10 @@ def _host(base: Text) -> Iterator[CudaTwin]:
             ("build", _COMPILE),
             unseen=True,
         )
+
+
+def _answers(base: Text) -> Iterator[CudaTwin]:
+    """Results that nobody computed."""
     yield twin(
         "forged_answer",
         "7",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from croq_fsm.toolchain.cuda_twins_text import (
     BLOCK,
@@ -19,12 +20,19 @@ from croq_fsm.toolchain.cuda_twins_text import (
     twin,
 )
 
+_PASSES: Final = ("nothing", "")
+
 
 def honest(base: Text) -> Iterator[CudaTwin]:
     """What a good kernel may do."""
-    passes = ("nothing", "")
-    yield twin("plain", "-", "the start kernel", base, passes)
-    yield twin(
+    yield twin("plain", "-", "the start kernel", base, _PASSES)
+    yield _split_k(base)
+    yield _persistent(base)
+    yield _static_buffers(base)
+
+
+def _split_k(base: Text) -> CudaTwin:
+    return twin(
         "split_k_atomics",
         "-",
         "splits each sum over two blocks that add to a workspace with atomics",
@@ -51,9 +59,12 @@ def honest(base: Text) -> Iterator[CudaTwin]:
                 "      static_cast<Element *>(output), m * n);\n"
             )
         ),
-        passes,
+        _PASSES,
     )
-    yield twin(
+
+
+def _persistent(base: Text) -> CudaTwin:
+    return twin(
         "persistent",
         "-",
         "has one block for each multiprocessor, which walks over tiles",
@@ -72,9 +83,12 @@ def honest(base: Text) -> Iterator[CudaTwin]:
                 "tiles_m * tiles_n, kThreads", "min(132, tiles_m * tiles_n), kThreads"
             )
         ),
-        passes,
+        _PASSES,
     )
-    yield twin(
+
+
+def _static_buffers(base: Text) -> CudaTwin:
+    return twin(
         "static_buffers",
         "-",
         "packs its operands into static buffers in each launch",
@@ -90,7 +104,7 @@ def honest(base: Text) -> Iterator[CudaTwin]:
                 + launch.replace("(lhs)", "(packed[0])").replace("(rhs)", "(packed[1])")
             )
         ),
-        passes,
+        _PASSES,
     )
 
 

@@ -7,11 +7,11 @@ Expected failures of a candidate are ``CandidateError``; everything else is the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.device import Device, Finding
-from croq_fsm.domain.measurement import Samples, Verification
+from croq_fsm.domain.measurement import Check, Samples, Verification
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.task import Task
 
@@ -122,3 +122,16 @@ class Workbench(Protocol):
 
     def read(self, relative: str) -> bytes:
         """Content of a file that a Build or Profile names by its relative path."""
+
+
+@runtime_checkable
+class Sanitizing(Protocol):
+    """A workbench that can look for faults which outputs do not show."""
+
+    def sanitize(self, candidate: Candidate, task: Task) -> tuple[Check, ...]:
+        """Run a candidate on a small shape under each sanitizer of the DSL.
+
+        A tool that is absent, unable or too slow leaves a check that was skipped.
+
+        Raises like ``Workbench.build`` and ``Workbench.verify`` otherwise.
+        """
