@@ -37,7 +37,7 @@ __all__ = ["shell"]
         ("start c f32 8x8x8 --config no.toml", r"no.toml does not exist"),
         ("start c f32 8x8x8 --task t.toml", r"say either --task FILE or"),
         ("start --task no.toml", r"task file no.toml does not exist"),
-        ("start c f32 8x8x8 --simulate", r"--simulate is not available"),
+        ("start c f32 8x8x8 --simulate", r"--simulate models DSL croqtile, not c"),
         ("resume", r"no session in .* yet"),
         ("resume --rounds 0", r"--rounds must be at least 1"),
         ("report", r"no database"),
