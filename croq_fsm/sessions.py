@@ -18,7 +18,7 @@ from croq_fsm.domain.task import Task
 from croq_fsm.domain.work import Work
 from croq_fsm.errors import EditError, UsageError
 from croq_fsm.storage.repository import Repository
-from croq_fsm.toolchain.registry import SUFFIXES, check_dsl
+from croq_fsm.toolchain.registry import SUFFIXES, check_dsl, check_simulated
 from croq_fsm.toolchain.workbench import Workbench
 
 
@@ -44,6 +44,8 @@ def make_task(request: Request, config: Config, now: float) -> Task:
         UsageError: Something is unknown, missing or contradictory.
     """
     dsl = _dsl(request)
+    if request.simulated:
+        check_simulated(dsl)
     name = _operator(request)
     op = operators.operator(name)
     if request.shape is None or request.dtype is None:

@@ -39,6 +39,12 @@ def check_dsl(dsl: str) -> str:
     return dsl
 
 
+def check_simulated(dsl: str) -> None:
+    """UsageError for a DSL that the simulator does not model."""
+    if dsl != SIMULATED_DSL:
+        raise UsageError(f"--simulate models DSL {SIMULATED_DSL}, not {dsl}")
+
+
 def open_workbench(dsl: str, runner: Runner, config: Config, cache: Path, work: Path) -> Workbench:
     """The workbench of a DSL.
 
@@ -51,8 +57,7 @@ def open_workbench(dsl: str, runner: Runner, config: Config, cache: Path, work: 
     """
     module, name = WORKBENCHES[check_dsl(dsl)]
     if config.simulation.on:
-        if dsl != SIMULATED_DSL:
-            raise UsageError(f"--simulate models DSL {SIMULATED_DSL}, not {dsl}")
+        check_simulated(dsl)
         module, name = "croq_fsm.toolchain.simulated.workbench", "SimulatedWorkbench"
     factory = cast(_Factory, getattr(import_module(module), name))
     return factory(runner, config, cache, work)
