@@ -5,7 +5,8 @@
 #
 # Needs CHOREO_HOME, CUTE_HOME, CUDA_HOME, one H100 or H200, and a Python with croq_fsm's
 # dependencies (PYTHON, default python3). No network. Settings: JOBS (builds at one time), ROUNDS
-# and MINUTES of the A/A trial, SHAPE of the A/A trial. Builds lie in OUT/cache, so a second call
+# and MINUTES of the A/A trial, SHAPE of the A/A trial, TORCH_PYTHON (a Python that has PyTorch, for
+# the second opinion on times; default python3). Builds lie in OUT/cache, so a second call
 # compiles nothing. The exit status is the number of parts that failed.
 set -u
 cd "$(dirname "$0")/.."
@@ -52,7 +53,10 @@ for name; do
       part operators "$python" scripts/gpu_operators.py --out "$out" --cache "$out/cache"
       ;;
     cheats) part cheats "$python" scripts/gpu_cheats.py --out "$out" --cache "$out/cache" ;;
-    trust) part trust "$python" scripts/gpu_trust.py --out "$out" --cache "$out/cache" ;;
+    trust)
+      part trust "$python" scripts/gpu_trust.py --out "$out" --cache "$out/cache" \
+        --torch-python "${TORCH_PYTHON:-$(command -v python3)}"
+      ;;
     aa)
       part aa "$python" scripts/aa_trial.py --dsl croqtile --dtype f16 \
         --shape "${SHAPE:-2048x2048x2048}" --rounds "${ROUNDS:-100}" \
