@@ -25,7 +25,7 @@ from croq_fsm.config import Config
 from croq_fsm.domain.records import Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Outcome, State, Status
-from croq_fsm.engine import Engine, Observer
+from croq_fsm.engine import Engine, Handler, Observer
 from croq_fsm.errors import (
     CroqError,
     DatabaseDamaged,
@@ -141,8 +141,22 @@ class Daemon:
         """The workbench of a DSL on this root."""
         return open_workbench(dsl, self.runner, config, self.root.cache, self.root.work)
 
-    def run_session(self, session_id: str, observe: Observer) -> Session:
-        """Work on one session until it ends, is paused, or the daemon drains."""
+    def run_session(
+        self,
+        session_id: str,
+        observe: Observer,
+        *,
+        ideator: Ideator | None = None,
+        wrapped: Callable[[State, Handler], Handler] | None = None,
+    ) -> Session:
+        """Work on one session until it ends, is paused, or the daemon drains.
+
+        Args:
+            session_id: The session.
+            observe: Called after each transition.
+            ideator: Asked in place of the session's own: the hand of whoever drives it.
+            wrapped: Looks at what a handler came to before it is committed.
+        """
         with self.repository.read() as reader:
             session = reader.session(session_id)
             config = Config.model_validate(reader.config(session.id))
@@ -152,14 +166,14 @@ class Daemon:
             sandbox.ensure(self.runner, self.config, self.root.work, device=True)
         workbench = self.workbench(session.task.dsl, config)
         simulation = self._simulation(session, workbench)
-        loaded: list[Ideator] = []
+        loaded: list[Ideator] = [] if ideator is None else [ideator]
 
         def ports_of(current: Session) -> Ports:
             if not loaded:
                 # Here, so that an ideator that brings us down counts against its session.
                 loaded.append(
                     load.open_ideator(
-                        session.task.model, config.ideators, self.lent(session.id, config)
+                        session.task.proposer, config.ideators, self.lent(session.id, config)
                     )
                 )
                 loaded[:] = simulation.wrapped(loaded) if simulation else loaded
@@ -177,7 +191,7 @@ class Daemon:
             repository=self.repository,
             ports_of=ports_of,
             effects=self.effects(config, workbench.read),
-            handlers=dict(HANDLERS),
+            handlers={s: wrapped(s, h) if wrapped else h for s, h in HANDLERS.items()},
             run_id=self.run_id,
             stop=self.stop,
             between=self._between,

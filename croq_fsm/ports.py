@@ -71,6 +71,12 @@ class History(Protocol):
     def hints(self, limit: int) -> list[str]:
         """Latest hints of the user."""
 
+    def device_seconds(self) -> float:
+        """Seconds spent in the states that use the device."""
+
+    def tokens(self) -> int:
+        """Tokens that the session's ideators have used."""
+
 
 class Control(Protocol):
     """Wishes of the user that reach a session between rounds."""

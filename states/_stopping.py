@@ -22,10 +22,23 @@ def reason(session: Session, ports: Ports, record: Round) -> str | None:
         return f"budget of {rounds} rounds is used"
     if session.task.deadline is not None and ports.clock.now() >= session.task.deadline:
         return "the deadline has passed"
+    spent = _spent(session, ports)
+    if spent is not None:
+        return spent
     streak = 0 if record.decision is Decision.KEEP else session.streak + 1
     if limits.plateau_rounds and streak >= limits.plateau_rounds:
         return f"plateau: {streak} rounds without a KEEP"
     return _compiler_crashes(ports, record)
+
+
+def _spent(session: Session, ports: Ports) -> str | None:
+    """Budgets of the task in seconds on the device and in tokens."""
+    seconds, tokens = session.task.gpu_seconds, session.task.tokens
+    if seconds is not None and ports.history.device_seconds() >= seconds:
+        return f"budget of {seconds:g} s on the device is used"
+    if tokens is not None and ports.history.tokens() >= tokens:
+        return f"budget of {tokens} tokens is used"
+    return None
 
 
 def _compiler_crashes(ports: Ports, record: Round) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
-from croq_fsm.domain import names, operators
+from croq_fsm.domain import names, operators, own_host
 from croq_fsm.domain.model import Value
 from croq_fsm.domain.operators import Operator, Precision
 from croq_fsm.domain.shapes import format_shape
@@ -26,6 +26,10 @@ class Task(Value):
         rounds: Stop after this many rounds; None means no such limit.
         deadline: Stop after this UTC time (seconds since the epoch); None means none.
         simulated: Whether the device is a model; such numbers are never measurements.
+        ideator: Who proposes, where that is another one than ``model`` names; "" where it is not.
+        hours: The task's own share of time, counted from the moment at which its turn comes.
+        gpu_seconds: Stop after so many seconds in the states that use the device.
+        tokens: Stop after so many tokens of models and agents.
     """
 
     dsl: str
@@ -37,6 +41,15 @@ class Task(Value):
     rounds: int | None = None
     deadline: float | None = None
     simulated: bool = False
+    ideator: str = ""
+    hours: float | None = None
+    gpu_seconds: float | None = None
+    tokens: int | None = None
+
+    @property
+    def proposer(self) -> str:
+        """Names of the ideators that are asked."""
+        return self.ideator or self.model
 
     @property
     def op(self) -> Operator:
@@ -65,17 +78,17 @@ class Task(Value):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of one call."""
+        """Floating-point operations of one call; 0 where nobody knows."""
         return self.op.flop_count(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Compulsory traffic of one call, bytes."""
+        """Compulsory traffic of one call, bytes; 0 where nobody knows."""
         return self.op.nbytes(self.shape, self.dtype)
 
-    def tflops(self, seconds: float) -> float:
-        """Operations over time, in 10^12 per second."""
-        return self.flops / seconds / 1e12
+    def tflops(self, seconds: float) -> float | None:
+        """Operations over time, in 10^12 per second; None where the operations are unknown."""
+        return self.flops / seconds / 1e12 if self.flops else None
 
     def gbps(self, seconds: float) -> float:
         """Compulsory traffic over time, in 10^9 bytes per second."""

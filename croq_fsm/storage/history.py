@@ -86,3 +86,13 @@ class SessionHistory:
         """Latest hints of the user."""
         with self._repository.read() as reader:
             return reader.hints(self._id, limit)
+
+    def device_seconds(self) -> float:
+        """Seconds spent in the states that use the device."""
+        with self._repository.read() as reader:
+            return reader.device_seconds(self._id)
+
+    def tokens(self) -> int:
+        """Tokens that the session's ideators have used."""
+        with self._repository.read() as reader:
+            return reader.tokens(self._id)

@@ -18,10 +18,14 @@ from croq_fsm.domain.measurement import Samples, Verification
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Attempt, Iteration, Round
 from croq_fsm.domain.session import Session
-from croq_fsm.domain.states import Decision
+from croq_fsm.domain.states import Decision, Outcome, State
 from croq_fsm.domain.work import Idea
 from croq_fsm.errors import UsageError
 from croq_fsm.storage import rows, schema
+
+#: States that use the device, and outcomes that are waits for it.
+_ON_DEVICE = tuple(s.name for s in (State.BASELINE, State.PROFILE, State.MEASURE))
+_WAITED = tuple(o.name for o in (Outcome.CONTENDED, Outcome.BUSY))
 
 
 @dataclass(frozen=True)
@@ -294,6 +298,50 @@ class Reader:
             .limit(limit)
         )
         return [str(row["text"]) for row in reversed(list(self._all(query)))]
+
+    def last_message(self, session_id: str, kind: str) -> str | None:
+        """Text of the session's latest message of a kind."""
+        table = schema.messages
+        query = (
+            select(table.c.text)
+            .where(and_(table.c.session_id == session_id, table.c.kind == kind))
+            .order_by(table.c.created_at.desc())
+            .limit(1)
+        )
+        found: str | None = self._connection.execute(query).scalar_one_or_none()
+        return found
+
+    def device_seconds(self, session_id: str) -> float:
+        """Seconds spent in the states that use the device, back-offs and downtime left out."""
+        table = schema.transitions
+        steps = (
+            select(
+                table.c.from_state,
+                table.c.outcome,
+                table.c.run_id,
+                table.c.at,
+                func.lag(table.c.at).over(order_by=table.c.seq).label("since"),
+                func.lag(table.c.run_id).over(order_by=table.c.seq).label("before"),
+            )
+            .where(table.c.session_id == session_id)
+            .subquery()
+        )
+        query = select(func.coalesce(func.sum(steps.c.at - steps.c.since), 0)).where(
+            and_(
+                steps.c.from_state.in_(_ON_DEVICE),
+                steps.c.outcome.not_in(_WAITED),
+                steps.c.run_id == steps.c.before,
+            )
+        )
+        return float(self._connection.execute(query).scalar_one()) / 1e6
+
+    def tokens(self, session_id: str) -> int:
+        """Tokens that calls of the session's ideators count for."""
+        table = schema.calls
+        query = select(func.coalesce(func.sum(table.c.charged_tokens), 0)).where(
+            table.c.session_id == session_id
+        )
+        return int(self._connection.execute(query).scalar_one())
 
     def last_run(self) -> dict[str, Any] | None:
         """The latest daemon run."""

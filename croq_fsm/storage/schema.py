@@ -337,3 +337,38 @@ calls = Table(
     Index("ix_calls_time", "started_at"),
     _one_of("outcome", [outcome.name for outcome in CallOutcome]),
 )
+
+#: Sessions of other programs, as their files told them. Nothing in here is a measurement.
+imported_sessions = Table(
+    "imported_sessions",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("imported_at", Integer, nullable=False),
+    Column("gpu", String, nullable=False),
+    Column("dsl", String, nullable=False),
+    Column("shape_key", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("findings", Text, nullable=False),
+    UniqueConstraint("gpu", "dsl", "shape_key", "model"),
+)
+
+imported_rows = Table(
+    "imported_rows",
+    metadata,
+    Column("import_id", ForeignKey("imported_sessions.id"), nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("origin", String, nullable=False),
+    Column("line", Integer, nullable=False),
+    Column("raw", Text, nullable=False),
+    Column("iteration", Integer),
+    Column("kernel", String, nullable=False),
+    Column("tflops", Float),
+    Column("decision", String, nullable=False),
+    Column("bottleneck", String, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("stated_at", String, nullable=False),
+    # Why nobody should believe the row: a list of names, empty where nothing is known.
+    Column("suspect", Text, nullable=False),
+    PrimaryKeyConstraint("import_id", "ordinal"),
+)
