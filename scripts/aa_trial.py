@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from croq_fsm.config import load
@@ -39,19 +41,57 @@ def twin(source: Candidate, number: int) -> Candidate:
     return source.model_copy(update={"source": f"{source.source}/* twin {number} */\n"})
 
 
-def run(trial: Trial, bench: Workbench, source: Candidate, numbers: range, until: float) -> None:
-    """All rounds, or those for which there is time; each candidate has a source of its own."""
-    best = bench.build(source, trial.task)
-    for number in numbers:
-        if time.monotonic() > until:
-            print("the time is up; the table counts what was decided until now")
-            return
-        candidate = bench.build(twin(source, number), trial.task)
-        if candidate.device_code != best.device_code:
-            raise SystemExit("a comment changed the machine code; this is no A/A trial")
-        done = trial.decide(candidate, 1000 * number)
-        if done.decision is not Decision.DISCARD:
-            print(f"round {number}: {done.decision} {done.estimate} {done.reason}", flush=True)
+@dataclass
+class Rounds:
+    """The rounds of a trial, and the table of what was decided until now.
+
+    Attributes:
+        trial: Judges candidates.
+        bench: Builds them.
+        source: The kernel.
+        out: File that holds the table after each round; None keeps it in memory.
+    """
+
+    trial: Trial
+    bench: Workbench
+    source: Candidate
+    out: Path | None
+    began: float = field(default_factory=time.monotonic)
+
+    def run(self, numbers: range, until: float) -> None:
+        """All rounds, or those for which there is time; each candidate has its own source."""
+        best = self.bench.build(self.source, self.trial.task)
+        for number in numbers:
+            if time.monotonic() > until:
+                print("the time is up; the table counts what was decided until now")
+                return
+            candidate = self.bench.build(twin(self.source, number), self.trial.task)
+            if candidate.device_code != best.device_code:
+                raise SystemExit("a comment changed the machine code; this is no A/A trial")
+            done = self.trial.decide(candidate, 1000 * number)
+            if done.decision is not Decision.DISCARD:
+                print(f"round {number}: {done.decision} {done.estimate} {done.reason}", flush=True)
+            self.store()
+
+    def table(self) -> dict[str, object]:
+        """What was decided."""
+        return {
+            "task": f"{self.trial.task.dsl} {self.trial.task.shape_key}",
+            "device": self.bench.device().name,
+            "rounds": self.trial.verdicts.total(),
+            "false KEEP": self.trial.verdicts[str(Decision.KEEP)],
+            "decided in a confirmation": self.trial.phases["confirm"],
+            "pairs": self.trial.pairs,
+            "noise floor at the start": round(self.trial.noise, 5),
+            "minutes": round((time.monotonic() - self.began) / 60, 1),
+        }
+
+    def store(self) -> None:
+        """Write the table, so that it outlives whatever ends the trial."""
+        if self.out is not None:
+            temporary = self.out.with_suffix(".tmp")
+            temporary.write_text(json.dumps(self.table(), indent=1) + "\n", encoding="utf-8")
+            temporary.replace(self.out)
 
 
 def main() -> int:
@@ -93,27 +133,17 @@ def main() -> int:
     if options.jobs > 1:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda n: bench.build(twin(source, n), task), numbers))
-    began = time.monotonic()
     trial.measure_noise()
+    rounds = Rounds(trial, bench, source, options.out)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        run(trial, bench, source, numbers, began + 60.0 * options.minutes)
+        rounds.run(numbers, rounds.began + 60.0 * options.minutes)
     except KeyboardInterrupt:
         print("interrupted; the table counts what was decided until now")
-    kept = trial.verdicts[str(Decision.KEEP)]
-    table = {
-        "task": f"{task.dsl} {task.shape_key}",
-        "device": bench.device().name,
-        "rounds": trial.verdicts.total(),
-        "false KEEP": kept,
-        "decided in a confirmation": trial.phases["confirm"],
-        "pairs": trial.pairs,
-        "noise floor at the start": round(trial.noise, 5),
-        "minutes": round((time.monotonic() - began) / 60, 1),
-    }
-    for name, value in table.items():
+    for name, value in rounds.table().items():
         print(f"{name:26} {value}")
-    if options.out:
-        options.out.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    rounds.store()
+    kept = trial.verdicts[str(Decision.KEEP)]
     return 0 if kept * _BOUND <= trial.verdicts.total() else 1
 
 
