@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from croq_fsm.domain import escalation, protected, source
+from croq_fsm.domain import escalation, own_host, protected, source
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.ideas import Proposal
 from croq_fsm.domain.profile import Profile
@@ -56,6 +56,7 @@ class Facts:
         operator: Operator of the task, or "".
         dtype: Dtype word of the task, or "".
         escalation: Level of escalation.
+        own_host: DSL of a task whose kernel runs in a host part of its own, else "".
     """
 
     proposal: Proposal
@@ -70,6 +71,7 @@ class Facts:
     operator: str = ""
     dtype: str = ""
     escalation: int = 0
+    own_host: str = ""
 
 
 Guard = Callable[[Facts], str | None]
@@ -215,9 +217,12 @@ def _sparse_problems(macros: dict[str, str], dtype: str) -> list[str | None]:
 def no_library(facts: Facts) -> str | None:
     """No library calls in iter001 and later, in source, patches or flags."""
     candidate = facts.candidate
+    text = candidate.source
+    if facts.own_host:  # its own check may well call a library
+        text = own_host.split(text, facts.own_host, facts.operator).kernel
     text = "\n".join(
         (
-            source.strip_comments(candidate.source),
+            source.strip_comments(text),
             *(patch.replace for patch in candidate.patches),
             *candidate.flags,
         )
@@ -230,6 +235,12 @@ def no_library(facts: Facts) -> str | None:
 
 def host_untouched(facts: Facts) -> str | None:
     """The host part, with its timing and checking, is not what is tuned."""
+    if facts.own_host:
+        hashes = {
+            own_host.split(c.source, facts.own_host, facts.operator).host_hash
+            for c in (facts.base, facts.candidate)
+        }
+        return None if len(hashes) == 1 else own_host.HOST_CHANGED
     before = protected.host_functions(facts.base.source)
     after = protected.host_functions(facts.candidate.source)
     if before == after:

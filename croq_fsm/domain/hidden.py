@@ -15,9 +15,12 @@ def hidden_tasks(task: Task, seed: int, count: int) -> list[Task]:
     """The same task on other shapes, never larger than its own in any dimension.
 
     Each size keeps its divisibility by powers of two, up to 256 and to half of itself, so that a
-    kernel made for aligned shapes is not refused for what nobody asked of it.
+    kernel made for aligned shapes is not refused for what nobody asked of it. A kernel in a host
+    part of its own has none.
     """
     found: list[Task] = []
+    if task.own_host:  # its size is written in a host part that no shape reaches
+        return found
     multiples = task.precision.multiples
     steps = [multiples.get(name, 1) for name in task.op.dims]
     for turn in range(4 * count):

@@ -66,6 +66,9 @@ class Samples(Value):
         telemetry: Why the sensors of the device could not be read; "" when they were, or where
             there are none.
         sandbox: Level of the sandbox that candidates ran in; "" where nobody looked.
+        self_reported: Whether the times are what programs with host parts of their own printed.
+        reported_flops: Floating-point operations of one call that follow from what such a program
+            printed beside its time; None where it printed none.
     """
 
     purpose: Literal["baseline", "noise", "screen", "pairs", "confirm", "final"]
@@ -77,6 +80,8 @@ class Samples(Value):
     telemetry: str = ""
     windows: int = 1
     sandbox: str = ""
+    self_reported: bool = False
+    reported_flops: float | None = None
 
     def of(self, contestant: str) -> tuple[Block, ...]:
         """Blocks of one contestant, in order."""

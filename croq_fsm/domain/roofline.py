@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from croq_fsm.domain import own_host
 from croq_fsm.domain.device import Device
 from croq_fsm.domain.profile import Metric, Profile
 from croq_fsm.domain.states import Bottleneck
@@ -16,8 +17,8 @@ _NEAR_ROOF_PCT: Final = 60.0
 def timing_profile(task: Task, device: Device, binary: str, seconds: float) -> Profile:
     """A degraded profile: only time, and the shares of the peaks that it implies."""
     metrics = [Metric(name="time.us", value=seconds * 1e6, unit="us")]
-    compute = _share(task.flops / seconds, device.peak_flops)
-    memory = _share(task.nbytes / seconds, device.peak_bandwidth)
+    compute = _share(task.flops / seconds, device.peak_flops) if task.flops else None
+    memory = _share(task.nbytes / seconds, device.peak_bandwidth) if task.nbytes else None
     if compute is not None:
         metrics.append(Metric(name="flops.pct_of_peak", value=compute, unit="%"))
     if memory is not None:
@@ -26,7 +27,7 @@ def timing_profile(task: Task, device: Device, binary: str, seconds: float) -> P
     confidence: Literal["low"] = "low"
     return Profile(
         binary=binary,
-        tool="timing only",
+        tool=f"timing only, {own_host.LABEL}" if task.own_host else "timing only",
         full=False,
         degraded=True,
         bottleneck=bottleneck,
@@ -46,6 +47,8 @@ def _classify(
 ) -> tuple[Bottleneck, str]:
     if seconds < _LAUNCH_BOUND_S:
         return Bottleneck.LAUNCH, f"time.us is {seconds * 1e6:.2f}, near the cost of a launch"
+    if compute is None and memory is None:
+        return Bottleneck.MIXED, "neither work nor traffic can be set against peaks"
     shares = {Bottleneck.COMPUTE: compute or 0.0, Bottleneck.MEMORY: memory or 0.0}
     highest = max(shares, key=lambda kind: shares[kind])
     text = (

@@ -30,6 +30,11 @@ class Task(Value):
         hours: The task's own share of time, counted from the moment at which its turn comes.
         gpu_seconds: Stop after so many seconds in the states that use the device.
         tokens: Stop after so many tokens of models and agents.
+        own_host: Whether the operator is not in the registry, and the kernel runs in a host part
+            of its own; such numbers are self-reported.
+        host: Hash of that host part, as it was in the start kernel; "" otherwise.
+        work: Floating-point operations of one call of such an operator; None when unknown.
+        work_from: Who says so: ``given`` by the user, or ``reported`` by the program.
     """
 
     dsl: str
@@ -45,6 +50,10 @@ class Task(Value):
     hours: float | None = None
     gpu_seconds: float | None = None
     tokens: int | None = None
+    own_host: bool = False
+    host: str = ""
+    work: float | None = None
+    work_from: Literal["", "given", "reported"] = ""
 
     @property
     def proposer(self) -> str:
@@ -53,7 +62,10 @@ class Task(Value):
 
     @property
     def op(self) -> Operator:
-        """The operator's registry entry."""
+        """The operator's registry entry; of an unknown one what is known of it."""
+        if self.own_host:
+            work = int(self.work or 0)
+            return own_host.operator(self.operator, self.dtype, len(self.shape), work)
         return operators.operator(self.operator)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from croq_fsm.domain import escalation
+from croq_fsm.domain import escalation, own_host
 from croq_fsm.domain.ideas import Proposal
 from croq_fsm.domain.records import Attempt, Iteration, Round
 from croq_fsm.domain.states import Decision
@@ -54,9 +54,10 @@ class Snapshot:
     idea: Idea | None
     at: int
 
-    def tflops(self, task: Task) -> tuple[float, float]:
-        """TFLOPS of the best kernel and of the library."""
-        return task.tflops(self.best.seconds), task.tflops(self.library.seconds)
+    def tflops(self, task: Task) -> tuple[float | None, float | None]:
+        """TFLOPS of the best kernel and of the library; None where work or library is unknown."""
+        library = None if task.own_host else task.tflops(self.library.seconds)
+        return task.tflops(self.best.seconds), library
 
 
 def timestamp(at: int) -> str:
@@ -78,15 +79,23 @@ def baseline_lines(layout: Layout, task: Task, iterations: Iterable[Iteration]) 
                 0,
                 f"iter{it.number:03d}",
                 it.name,
-                f"{task.tflops(it.seconds):.4f}",
+                _number(task.tflops(it.seconds)),
                 it.decision.name,
                 _ABSENT,
-                "library reference" if it.number == 0 else "start kernel",
+                _baseline_text(task, it),
             )
         )
         for it in iterations
     ]
     return {layout.log("results.tsv"): TSV_HEADER + "".join(rows)}
+
+
+def _baseline_text(task: Task, it: Iteration) -> str:
+    """What iter000 and iter001 are; without a library, iter000 is no measurement of its own."""
+    if not task.own_host:
+        return "library reference" if it.number == 0 else "start kernel"
+    what = "no library: the start kernel's own figure" if it.number == 0 else "start kernel"
+    return f"{what} [{own_host.LABEL}]"
 
 
 def round_lines(layout: Layout, record: Round, attempts: list[tuple[Attempt, int]]) -> Lines:
@@ -165,7 +174,7 @@ def keep_message(task: Task, record: Round, session_id: str, seq: int) -> str:
     body = (
         f"What: {_one_line(record.summary)}\n"
         f"Why: {_one_line(record.hypothesis)}\n"
-        f"Result: {_one_line(record.reason)}\n"
+        f"Result: {_one_line(record.reason)}{_label(task)}\n"
         f"Decision: {record.decision.name}"
     )
     return f"{head}\n\n{body}\n\n{attempt}\n"
@@ -173,14 +182,21 @@ def keep_message(task: Task, record: Round, session_id: str, seq: int) -> str:
 
 def baseline_message(task: Task, start: Iteration, session_id: str, seq: int) -> str:
     """Commit message of the measured start kernel."""
+    what = "the start kernel, verified on its whole output and measured against the library"
+    if task.own_host:
+        what = f"the start kernel, checked and timed by its own host part ({own_host.LABEL})"
     return (
         f"tune({task.dsl}): {task.shape_key} - {start.name} "
-        f"{task.tflops(start.seconds):.4f} TFLOPS (KEEP)\n\n"
-        "What: the start kernel, verified on its whole output and measured against the library\n"
+        f"{_number(task.tflops(start.seconds))} TFLOPS (KEEP)\n\n"
+        f"What: {what}\n"
         "Why: the baseline that every later round is compared with\n"
         f"Result: {start.seconds * 1e6:.2f} us a call\nDecision: KEEP\n\n"
         f"Croq-Attempt: {session_id}/{seq}\n"
     )
+
+
+def _label(task: Task) -> str:
+    return f" [{own_host.LABEL}]" if task.own_host else ""
 
 
 def _number(value: float | None) -> str:
@@ -266,6 +282,7 @@ def _checkpoint(task: Task, layout: Layout, snapshot: Snapshot) -> dict[str, Any
         "model": task.model,
         "gpu": layout.gpu,
         "simulated": task.simulated,
+        "self_reported": task.own_host,
         "round": snapshot.round,
         "current_best_iter": snapshot.best.number,
         "current_best_kernel": snapshot.best.name,
@@ -282,16 +299,22 @@ def _library_result(task: Task, layout: Layout, snapshot: Snapshot) -> dict[str,
     _, library = snapshot.tflops(task)
     return {
         "tflops": library,
-        "avg_ms": snapshot.library.seconds * 1e3,
+        "avg_ms": None if task.own_host else snapshot.library.seconds * 1e3,
         "library": snapshot.library.name.partition("_")[2],
         "dtype": task.dtype,
         **task.sizes,
-        "status": "simulated" if task.simulated else "ok",
+        "status": _library_status(task),
         "gpu": layout.gpu,
         "dsl": task.dsl,
         "shape_key": task.shape_key,
         "model": task.model,
     }
+
+
+def _library_status(task: Task) -> str:
+    if task.own_host:
+        return f"none: unknown operator, {own_host.LABEL}"
+    return "simulated" if task.simulated else "ok"
 
 
 def _task_config(task: Task, layout: Layout, snapshot: Snapshot) -> dict[str, Any]:
@@ -314,6 +337,7 @@ def _task_config(task: Task, layout: Layout, snapshot: Snapshot) -> dict[str, An
 
 def _context_pack(task: Task, layout: Layout, snapshot: Snapshot) -> str:
     best, library = snapshot.tflops(task)
+    ratio = best / library if best and library else None
     bottleneck = str(snapshot.recent[-1].bottleneck) if snapshot.recent else "not profiled yet"
     recent = "".join(_recent_line(r) for r in snapshot.recent[-5:]) or "- none yet\n"
     avoid = "".join(
@@ -328,8 +352,8 @@ def _context_pack(task: Task, layout: Layout, snapshot: Snapshot) -> str:
         f"`croq-fsm resume {snapshot.session_id}` goes on at the state in the database.\n\n"
         "## Current task\n\n"
         f"- task: {task.dsl} {task.shape_key} on {layout.gpu}\n"
-        f"- best: {snapshot.best.name} {best:.4f} TFLOPS\n"
-        f"- library: {library:.4f} TFLOPS (ratio {best / library:.4f})\n"
+        f"- best: {snapshot.best.name} {_number(best)} TFLOPS{_label(task)}\n"
+        f"- library: {_number(library)} TFLOPS (ratio {_number(ratio)})\n"
         f"- bottleneck: {bottleneck}\n"
         f"- rounds since the last KEEP: {snapshot.streak}; {escalation.advice(snapshot.streak)}\n\n"
         f"## Recent history\n\n{recent}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from croq_fsm.domain.device import Device, Finding
 from croq_fsm.domain.measurement import Check, Samples, Verification
 from croq_fsm.domain.operators import SUPPORTED
 from croq_fsm.domain.profile import Profile
+from croq_fsm.domain.roofline import timing_profile
 from croq_fsm.domain.shapes import format_shape
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import CandidateRefused, UsageError
@@ -27,6 +29,8 @@ from croq_fsm.toolchain.c_compile import CCompile
 from croq_fsm.toolchain.c_machine import CpuMachine, measure_peaks
 from croq_fsm.toolchain.c_sanitize import CSanitizer
 from croq_fsm.toolchain.c_structure import structure_of
+from croq_fsm.toolchain.own_host import OwnHost
+from croq_fsm.toolchain.own_host_c import CMaker
 from croq_fsm.toolchain.process import Runner
 from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
 
@@ -79,6 +83,15 @@ class CWorkbench:
             cache=self._cache,
             work=work.absolute(),
         )
+        self._own = OwnHost(
+            runner,
+            config,
+            CMaker(self._compile, config, BuildCache(self._cache), self._machine.uuid),
+            cache=self._cache,
+            work=work.absolute() / "own",
+            device=False,
+            guarded=nullcontext,
+        )
 
     def doctor(self) -> list[Finding]:
         """See ``Workbench.doctor``."""
@@ -93,7 +106,9 @@ class CWorkbench:
         return dict(self._dialect)
 
     def supports(self, task: Task) -> None:
-        """See ``Workbench.supports``."""
+        """See ``Workbench.supports``. What runs in a host part of its own is its own business."""
+        if task.own_host:
+            return
         if (task.operator, task.dtype) not in SUPPORTED["c"]:
             known = ", ".join(" ".join(pair) for pair in sorted(SUPPORTED["c"]))
             raise UsageError(f"DSL c cannot run {task.operator} {task.dtype}; it can run: {known}")
@@ -112,6 +127,8 @@ class CWorkbench:
 
     def start_kernel(self, task: Task) -> Candidate:
         """See ``Workbench.start_kernel``. ``builtin:<file name without suffix>`` names another."""
+        if task.own_host:
+            return self._own.start_kernel(task)
         self.supports(task)
         name = task.kernel.removeprefix(_BUILTIN) if task.kernel.startswith(_BUILTIN) else ""
         if name in ("", task.operator):
@@ -126,6 +143,8 @@ class CWorkbench:
 
     def lint(self, candidate: Candidate, task: Task) -> list[str]:
         """See ``Workbench.lint``."""
+        if task.own_host:
+            return self._own.lint(candidate, task)
         return self._compile.problems(candidate, task)
 
     def structure(self, candidate: Candidate) -> dict[str, str]:
@@ -134,15 +153,21 @@ class CWorkbench:
 
     def build(self, candidate: Candidate, task: Task) -> Build:
         """See ``Workbench.build``."""
+        if task.own_host:
+            return self._own.build(candidate, task)
         self.supports(task)
         return self._compile.build(candidate, task)
 
     def verify(self, build: Build, task: Task, seeds: tuple[int, ...]) -> Verification:
         """See ``Workbench.verify``. Stops at the first check that fails."""
+        if task.own_host:
+            return self._own.verify(build)
         return self._bench.verify(build, task, seeds)
 
     def time(self, contestants: dict[str, Contestant], task: Task, plan: TimingPlan) -> Samples:
         """See ``Workbench.time``. The regime is recorded; on a CPU all three are the same."""
+        if task.own_host:
+            return self._own.time(contestants, task, plan)
         samples = self._bench.time(contestants, task, plan)
         for name, contestant in contestants.items():
             if isinstance(contestant, Build):
@@ -151,6 +176,8 @@ class CWorkbench:
 
     def sanitize(self, candidate: Candidate, task: Task) -> tuple[Check, ...]:
         """See ``Sanitizing.sanitize``."""
+        if task.own_host:
+            return self._own.sanitize()
         threads = self._config.c.threads
         tool = CSanitizer(self._runner, self._compile, self._config.deadlines, threads)
         return (tool.check(candidate, task),)
@@ -158,6 +185,11 @@ class CWorkbench:
     def profile(self, build: Build, task: Task, *, full: bool) -> Profile:
         """See ``Workbench.profile``. A CPU is shared by design, so it is never Contended."""
         device = self._device
+        if task.own_host:
+            plan = TimingPlan(purpose="baseline", pairs=1)
+            taken = self._own.time({"candidate": build}, task, plan)
+            seconds = stats.block_seconds(taken, "candidate")
+            return timing_profile(task, device, build.binary_sha256, seconds)
         first, _ = self._bench.count(build, task, 1)
         most = _FULL_LAUNCHES if full else _PROFILE_LAUNCHES
         launches = max(1, min(most, int(_PROFILE_S / first[0])))

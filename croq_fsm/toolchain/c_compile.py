@@ -164,6 +164,15 @@ class CCompile:
         parts = ("kernel.o", str(program), *_SANITIZED, *openmp, "-o", "sanitize", "-lm")
         self._link((self.compiler.path, *parts), program, cwd)
 
+    def program(self, argv: tuple[str, ...], cwd: Path, name: str) -> Completed:
+        """Compile a whole program of a candidate's; raises like ``build``."""
+        return self._compile(argv, cwd, cwd / name)
+
+    @property
+    def sandbox(self) -> str:
+        """Level of the sandbox that candidates are compiled in."""
+        return self._runner.sandbox
+
     def peaks_program(self, threads: int) -> Path:
         """Program that measures the peaks of this machine."""
         openmp = ("-fopenmp",) if threads > 1 else ("-Wno-unknown-pragmas",)

@@ -14,6 +14,8 @@ from croq_fsm.toolchain.croqtile_build import Builder
 from croq_fsm.toolchain.croqtile_doctor import Doctor
 from croq_fsm.toolchain.croqtile_flags import NVCC_FORMS, allowed_flags
 from croq_fsm.toolchain.device_workbench import DeviceWorkbench
+from croq_fsm.toolchain.own_host import Maker
+from croq_fsm.toolchain.own_host_device import ChoreoMaker
 from croq_fsm.toolchain.process import Runner
 
 
@@ -25,6 +27,7 @@ class CroqtileWorkbench(DeviceWorkbench):
     generated_suffix = ".cu"
     aligned_sizes = ("n", "k")
     aligned_for = "the copy engine"
+    _builder: Builder
 
     def __init__(self, runner: Runner, config: Config, cache: Path, work: Path) -> None:
         super().__init__(runner, config, cache, work)
@@ -52,7 +55,13 @@ class CroqtileWorkbench(DeviceWorkbench):
 
     def lint(self, candidate: Candidate, task: Task) -> list[str]:
         """See ``Workbench.lint``."""
+        if task.own_host:
+            return self._own.lint(candidate, task)
         return croqtile_lint.lint(candidate, task)
+
+    def own_maker(self) -> Maker:
+        """See ``DeviceWorkbench.own_maker``."""
+        return ChoreoMaker(self._builder, self._cache, self._work)
 
     def structure(self, candidate: Candidate) -> dict[str, str]:
         """See ``Workbench.structure``."""

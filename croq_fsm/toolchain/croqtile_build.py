@@ -37,7 +37,8 @@ _CANDIDATE: Final = (
 #: Bytes of a translated source.
 _LARGEST: Final = 64 << 20
 #: Options that make a file without a program of its own, where the compiler knows them.
-_CHOREO_ALWAYS: Final = ("--suppress-main", "--disable-cuda-runtime-env-check")
+_NO_PROGRAM: Final = "--suppress-main"
+_CHOREO_ALWAYS: Final = (_NO_PROGRAM, "--disable-cuda-runtime-env-check")
 
 
 class Builder(DeviceBuilder):
@@ -84,6 +85,16 @@ class Builder(DeviceBuilder):
     def arch(self) -> str:
         """Architecture that Choreo compiles for."""
         return self._config.croqtile.arch
+
+    def with_main(self, flags: Flags) -> tuple[str, ...]:
+        """Command that translates ``kernel.co`` with the program that it brings to ``raw.cu``."""
+        quiet = (o for o in _CHOREO_ALWAYS if o in self.options and o != _NO_PROGRAM)
+        target = ("-es", "-t", "cute", f"-arch={self.arch}")
+        return (self.tool("choreo"), *target, *quiet, *flags.choreo, "kernel.co", "-o", "raw.cu")
+
+    def device_options(self, flags: Flags) -> tuple[str, ...]:
+        """Options of nvcc for what Choreo writes."""
+        return (*_CANDIDATE, *flags.nvcc, *self.includes())
 
     def includes(self) -> tuple[str, ...]:
         """Include folders of a candidate; nothing else is on its path."""

@@ -21,6 +21,8 @@ from croq_fsm.toolchain.cuda_build import CudaBuilder
 from croq_fsm.toolchain.device_build import TARGET_SOURCE
 from croq_fsm.toolchain.device_doctor import DeviceDoctor
 from croq_fsm.toolchain.device_workbench import DeviceWorkbench
+from croq_fsm.toolchain.own_host import Maker
+from croq_fsm.toolchain.own_host_device import CudaMaker
 from croq_fsm.toolchain.process import Runner
 
 #: Sums whose order is not fixed; their last bits may differ from launch to launch.
@@ -64,7 +66,13 @@ class CudaWorkbench(DeviceWorkbench):
 
     def lint(self, candidate: Candidate, task: Task) -> list[str]:
         """See ``Workbench.lint``."""
+        if task.own_host:
+            return self._own.lint(candidate, task)
         return cuda_rules.lint(candidate, task)
+
+    def own_maker(self) -> Maker:
+        """See ``DeviceWorkbench.own_maker``."""
+        return CudaMaker(self._builder, self._cache, self._work)
 
     def structure(self, candidate: Candidate) -> dict[str, str]:
         """See ``Workbench.structure``."""

@@ -11,6 +11,7 @@ import contextlib
 import json
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from importlib.resources import files
@@ -42,6 +43,7 @@ from croq_fsm.toolchain.croqtile_probe import Probe
 from croq_fsm.toolchain.croqtile_time import Timing
 from croq_fsm.toolchain.croqtile_tools import CURES, Tools, find_tools
 from croq_fsm.toolchain.device_build import TARGET_SOURCE, DeviceBuilder
+from croq_fsm.toolchain.own_host import Maker, OwnHost
 from croq_fsm.toolchain.process import Conversation, Runner
 from croq_fsm.toolchain.sanitizing import not_run
 from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
@@ -59,7 +61,7 @@ _MEMORY_STEP: Final = 100
 _MEMORY_IDLE: Final = 2000
 
 
-class DeviceWorkbench:
+class DeviceWorkbench(ABC):
     """The shared half of a workbench; a DSL derives from it.
 
     Args:
@@ -100,7 +102,9 @@ class DeviceWorkbench:
         return self._device
 
     def supports(self, task: Task) -> None:
-        """See ``Workbench.supports``."""
+        """See ``Workbench.supports``. What runs in a host part of its own is its own business."""
+        if task.own_host:
+            return
         if (task.operator, task.dtype) not in SUPPORTED[self.dsl]:
             known = ", ".join(" ".join(pair) for pair in sorted(SUPPORTED[self.dsl]))
             raise UsageError(
@@ -116,6 +120,8 @@ class DeviceWorkbench:
 
     def start_kernel(self, task: Task) -> Candidate:
         """See ``Workbench.start_kernel``. ``builtin:<file name without suffix>`` names another."""
+        if task.own_host:
+            return self._own.start_kernel(task)
         self.supports(task)
         name = f"{task.operator}_{task.dtype}_plain"
         named = task.kernel.removeprefix(_BUILTIN) if task.kernel.startswith(_BUILTIN) else ""
@@ -132,11 +138,15 @@ class DeviceWorkbench:
 
     def build(self, candidate: Candidate, task: Task) -> Build:
         """See ``Workbench.build``."""
+        if task.own_host:
+            return self._own.build(candidate, task)
         self.supports(task)
         return self._builder.build(candidate, task)
 
     def verify(self, build: Build, task: Task, seeds: tuple[int, ...]) -> Verification:
         """See ``Workbench.verify``. Stops at the first check that fails."""
+        if task.own_host:
+            return self._own.verify(build)
         checks: list[Check] = []
         programs = self._programs(self._config.deadlines.verify_s)
         with (
@@ -163,6 +173,8 @@ class DeviceWorkbench:
     def time(self, contestants: dict[str, Contestant], task: Task, plan: TimingPlan) -> Samples:
         """See ``Workbench.time``."""
         self._must_be_alone()
+        if task.own_host:
+            return self._own.time(contestants, task, plan)
         programs = self._programs(self._config.deadlines.block_s)
         with (
             self._health.guarded(),
@@ -182,13 +194,16 @@ class DeviceWorkbench:
         binary = self._cache.folder / build.binary
         kernels = tuple(json.loads((binary.parent / "kernels.json").read_text(encoding="utf-8")))
         with self._health.guarded(), self._folder("ncu") as folder:
-            application = (str(binary), *programs.problem(task), request)
+            harnessed = () if task.own_host else (*programs.problem(task), request)
+            application = (str(binary), *harnessed)
             launch = tool.profile(application, kernels, folder, full=full)
             version = tool.version(folder, self._probe_s)
             return self._as_profile(build, launch, version, full=full)
 
     def sanitize(self, candidate: Candidate, task: Task) -> tuple[Check, ...]:
         """See ``Sanitizing.sanitize``. The control is the kernel that ships for the task."""
+        if task.own_host:
+            return self._own.sanitize()
         if self._tools.sanitizer is None:
             return tuple(not_run(tool, CURES["sanitizer"]) for tool in sanitizer.TOOLS)
         self._must_be_alone()
@@ -212,6 +227,22 @@ class DeviceWorkbench:
         if not path.is_relative_to(self._cache.folder.resolve()):
             raise UsageError(f"{relative!r} is not in the build cache")
         return path.read_bytes()
+
+    @abstractmethod
+    def own_maker(self) -> Maker:
+        """How programs with a host part of their own are made."""
+
+    @cached_property
+    def _own(self) -> OwnHost:
+        return OwnHost(
+            self._runner,
+            self._config,
+            self.own_maker(),
+            cache=self._cache.folder,
+            work=self._work,
+            device=True,
+            guarded=self._health.guarded,
+        )
 
     @property
     def _probe_s(self) -> float:
