@@ -46,6 +46,18 @@ class Verdict(Value):
     best_seconds: float | None = None
 
 
+class Start(Value):
+    """A kernel that a session could begin with.
+
+    Attributes:
+        name: Where it is from, for people.
+        candidate: What BASELINE builds.
+    """
+
+    name: str
+    candidate: Candidate
+
+
 class Work(Value):
     """Checkpoint of a session, written with each transition.
 
@@ -68,6 +80,7 @@ class Work(Value):
         not_before: UTC seconds before which a backed-off state does not run again.
         backend: Index of the ideator to ask next, after one was down.
         exhausted: Escalations of this round forced by running out of ideas.
+        starts: Kernels that BASELINE measures against each other; the best becomes iter001.
     """
 
     round: int = 0
@@ -88,3 +101,4 @@ class Work(Value):
     not_before: float | None = None
     backend: int = 0
     exhausted: int = 0
+    starts: tuple[Start, ...] = ()
