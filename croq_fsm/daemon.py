@@ -22,6 +22,7 @@ import structlog
 from croq_fsm import inbox, machine, notify
 from croq_fsm.clock import SystemClock
 from croq_fsm.config import Config
+from croq_fsm.domain import guards
 from croq_fsm.domain.records import Step
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Outcome, State, Status
@@ -73,6 +74,8 @@ _log = structlog.get_logger(__name__)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _INBOX_LOOK_S: Final = 0.5
 _SPACE_LOOK_S: Final = 5.0
+#: Share of the rounds so far after which leftovers are looked at again.
+_TIDY_SHARE: Final = 64
 _MIB: Final = 1 << 20
 
 #: Ends after which nobody waits for what was promised: it may be what brought the daemon down.
@@ -124,6 +127,8 @@ class Daemon:
         run_id: Identity of this start.
         stop: Set when the daemon shall drain.
         service: What the outside sees.
+        admit: Guards of all sessions; see ``Ports.admit``.
+        tidied: By session, the round from which on its leftovers are looked at again.
     """
 
     root: Root
@@ -136,6 +141,8 @@ class Daemon:
     service: Service
     clock: SystemClock = field(default_factory=SystemClock)
     wishes: Wishes = field(default_factory=Wishes)
+    admit: Callable[[guards.Facts], list[str]] = guards.refusals
+    tidied: dict[str, int] = field(default_factory=dict)
 
     def workbench(self, dsl: str, config: Config) -> Workbench:
         """The workbench of a DSL on this root."""
@@ -171,12 +178,7 @@ class Daemon:
         def ports_of(current: Session) -> Ports:
             if not loaded:
                 # Here, so that an ideator that brings us down counts against its session.
-                loaded.append(
-                    load.open_ideator(
-                        session.task.proposer, config.ideators, self.lent(session.id, config)
-                    )
-                )
-                loaded[:] = simulation.wrapped(loaded) if simulation else loaded
+                loaded.extend(self._ideators(session, config, simulation))
             return Ports(
                 workbench=workbench,
                 ideators=tuple(loaded),
@@ -185,6 +187,7 @@ class Daemon:
                 clock=simulation.clock if simulation else self.clock,
                 config=config,
                 layout=Layout(current.device.key, current.task, config.storage.compaction_summary),
+                admit=self.admit,
             )
 
         engine = Engine(
@@ -201,6 +204,14 @@ class Daemon:
         with self.lease(workbench):
             _check_device(session, workbench)
             return engine.run(session.id)
+
+    def _ideators(
+        self, session: Session, config: Config, simulation: Night | None
+    ) -> list[Ideator]:
+        """The session's own ideators, subject to the faults of a simulated night."""
+        lent = self.lent(session.id, config)
+        made = [load.open_ideator(session.task.proposer, config.ideators, lent)]
+        return simulation.wrapped(made) if simulation else made
 
     def _simulation(self, session: Session, workbench: Workbench) -> Night | None:
         """Simulated time and faults of a simulated session, from where its last step left them."""
@@ -246,7 +257,14 @@ class Daemon:
         return seen
 
     def _tidy(self, session: Session) -> None:
-        """After each round: what is too old or too much, as the configuration says."""
+        """What is too old or too much, as the configuration says.
+
+        After each round at first, more and more rarely later: looking at all files takes the
+        longer the more there are, and a round must not.
+        """
+        if session.round < self.tidied.get(session.id, 0):
+            return
+        self.tidied[session.id] = session.round + max(1, session.round // _TIDY_SHARE)
         with self.repository.read() as reader:
             gone = retention.retire(self.root.path, retention.of_session(reader, session))
             most = self.config.storage.cache_mb * _MIB

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from croq_fsm.config import Config
+from croq_fsm.domain import guards
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Attempt, Iteration, Round
 from croq_fsm.ideators.contract import Ideator
@@ -97,6 +98,8 @@ class Ports:
         clock: Time.
         config: The effective configuration of the session.
         layout: File layout; made anew once the device is known.
+        admit: What every idea has to pass: all guards. Trials of what one guard is worth hand in
+            fewer; there is no setting for it.
     """
 
     workbench: Workbench
@@ -106,3 +109,4 @@ class Ports:
     clock: Clock
     config: Config
     layout: Layout
+    admit: Callable[[guards.Facts], list[str]] = guards.refusals

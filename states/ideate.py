@@ -48,7 +48,7 @@ def run(session: Session, ports: Ports) -> Step:
         except EditError as exc:
             refused.append(f"edit: {exc}")
             continue
-        reasons = guards.refusals(_facts(session, ports, context, proposal, candidate))
+        reasons = ports.admit(_facts(session, ports, context, proposal, candidate))
         if not reasons:
             return _proposed(session, ports, ideator, context, (proposal, candidate, refused))
         refused.extend(reasons)
@@ -88,6 +88,7 @@ def _facts(
         operator=session.task.operator,
         dtype=session.task.dtype,
         escalation=context.escalation,
+        own_host=session.task.dsl if session.task.own_host else "",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, and_, func, select
+from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, func, select
 
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.measurement import Samples, Verification
@@ -51,6 +51,30 @@ class OpenIntent:
     payload: dict[str, Any]
 
 
+def _keyed(table: Any, column: str, *wanted: Any) -> Select[Any]:
+    """One session's rows with a value in a column."""
+    key = table.c[column] == bindparam("key")
+    return select(*(wanted or [table])).where(and_(table.c.session_id == bindparam("session"), key))
+
+
+# Asked many times a round; making a query anew costs more than asking it.
+_SESSION = select(schema.sessions).where(schema.sessions.c.id == bindparam("key"))
+_BLOB = select(schema.blobs.c.data).where(schema.blobs.c.sha256 == bindparam("key"))
+_ITERATION = _keyed(schema.iterations, "number")
+_TRIED = _keyed(schema.tried, "normalised", schema.tried.c.round)
+_TAKEN = _keyed(schema.ideas, "fingerprint", schema.ideas.c.round)
+_MEASUREMENTS = (
+    select(schema.measurements)
+    .where(
+        and_(
+            schema.measurements.c.session_id == bindparam("session"),
+            schema.measurements.c.seq.in_(bindparam("keys", expanding=True)),
+        )
+    )
+    .order_by(schema.measurements.c.seq, schema.measurements.c.part)
+)
+
+
 class Reader:
     """Typed queries over one connection."""
 
@@ -59,16 +83,18 @@ class Reader:
 
     def session(self, session_id: str) -> Session:
         """The session. UsageError when there is none of that id (a unique prefix will do)."""
+        exact = self._connection.execute(_SESSION, {"key": session_id}).mappings().first()
+        if exact is not None:
+            return rows.session(exact)
         query = select(schema.sessions).where(schema.sessions.c.id.startswith(session_id)).limit(2)
         found = list(self._all(query))
         if not found:
             raise UsageError(f"no session {session_id!r}; 'croq-fsm status' lists them")
-        exact = [row for row in found if row["id"] == session_id]
-        if len(found) > 1 and not exact:
+        if len(found) > 1:
             raise UsageError(
                 f"{session_id!r} is the beginning of several sessions; give more of it"
             )
-        return rows.session((exact or found)[0])
+        return rows.session(found[0])
 
     def sessions(self) -> list[Session]:
         """All sessions, newest first; grows with their number."""
@@ -83,11 +109,8 @@ class Reader:
 
     def iteration(self, session_id: str, number: int) -> Iteration:
         """A measured kernel. Raises LookupError when there is none of that number."""
-        table = schema.iterations
-        query = select(table).where(
-            and_(table.c.session_id == session_id, table.c.number == number)
-        )
-        row = next(iter(self._all(query)), None)
+        key = {"session": session_id, "key": number}
+        row = self._connection.execute(_ITERATION, key).mappings().first()
         if row is None:
             raise LookupError(f"session {session_id} has no iteration {number}")
         return self._iteration(row)
@@ -135,21 +158,13 @@ class Reader:
 
     def is_tried(self, session_id: str, normalised: str) -> bool:
         """Whether a candidate with this normalised hash was tried in the session."""
-        table = schema.tried
-        return self._exists(
-            select(table.c.round).where(
-                and_(table.c.session_id == session_id, table.c.normalised == normalised)
-            )
-        )
+        key = {"session": session_id, "key": normalised}
+        return self._connection.execute(_TRIED, key).first() is not None
 
     def has_fingerprint(self, session_id: str, fingerprint: str) -> bool:
         """Whether an idea with this fingerprint was taken in the session."""
-        table = schema.ideas
-        return self._exists(
-            select(table.c.round).where(
-                and_(table.c.session_id == session_id, table.c.fingerprint == fingerprint)
-            )
-        )
+        key = {"session": session_id, "key": fingerprint}
+        return self._connection.execute(_TAKEN, key).first() is not None
 
     def last_idea(self, session_id: str) -> tuple[int, Idea] | None:
         """Round and idea that were taken last."""
@@ -197,13 +212,9 @@ class Reader:
 
     def measurements(self, session_id: str, seqs: Iterable[int]) -> list[StoredMeasurement]:
         """Measurements written by the given transitions, in order."""
-        table = schema.measurements
-        query = (
-            select(table)
-            .where(and_(table.c.session_id == session_id, table.c.seq.in_(list(seqs))))
-            .order_by(table.c.seq, table.c.part)
-        )
-        return [_measurement(row) for row in self._all(query)]
+        key = {"session": session_id, "keys": list(seqs)}
+        found = self._connection.execute(_MEASUREMENTS, key).mappings()
+        return [_measurement(row) for row in found]
 
     def measurements_of_round(self, session_id: str, round_: int) -> list[StoredMeasurement]:
         """All measurements of a round, in order."""
@@ -385,8 +396,7 @@ class Reader:
 
     def blob(self, sha256: str) -> bytes:
         """A stored content. Raises LookupError when it is not there."""
-        query = select(schema.blobs.c.data).where(schema.blobs.c.sha256 == sha256)
-        data = self._connection.execute(query).scalar_one_or_none()
+        data = self._connection.execute(_BLOB, {"key": sha256}).scalar_one_or_none()
         if data is None:
             raise LookupError(f"no stored content {sha256}")
         return zlib.decompress(data)
@@ -426,9 +436,6 @@ class Reader:
 
     def _all(self, query: Select[Any]) -> Iterable[RowMapping]:
         return self._connection.execute(query).mappings()
-
-    def _exists(self, query: Select[Any]) -> bool:
-        return self._connection.execute(query.limit(1)).first() is not None
 
 
 def _measurement(row: RowMapping) -> StoredMeasurement:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, insert, update
+from sqlalchemy import Connection, Engine, Update, and_, bindparam, insert, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from croq_fsm import FSM_VERSION, faults
@@ -213,19 +214,18 @@ class Repository:
                 updated_at=at,
                 **_sums(session, step),
             )
-            connection.execute(
-                insert(schema.transitions).values(
-                    session_id=session.id,
-                    seq=seq,
-                    at=at,
-                    run_id=run_id,
-                    from_state=session.state.name,
-                    outcome=step.outcome.name,
-                    to_state=to.name,
-                    round=step.work.round or session.work.round,
-                    detail=rows.dumps(step.detail),
-                )
-            )
+            row = {
+                "session_id": session.id,
+                "seq": seq,
+                "at": at,
+                "run_id": run_id,
+                "from_state": session.state.name,
+                "outcome": step.outcome.name,
+                "to_state": to.name,
+                "round": step.work.round or session.work.round,
+                "detail": rows.dumps(step.detail),
+            }
+            connection.execute(insert(schema.transitions), row)
             key = {"session_id": session.id, "seq": seq}
             for part, record in enumerate(step.records):
                 RecordWriter(connection, session.id, seq, part, at).write(record)
@@ -264,23 +264,30 @@ class Repository:
 
     def _touch(self, connection: Connection, session: Session, **values: Any) -> None:
         """Compare-and-set on (id, seq, state): a zombie loses."""
-        table = schema.sessions
-        done = connection.execute(
-            update(table)
-            .where(
-                and_(
-                    table.c.id == session.id,
-                    table.c.seq == session.seq,
-                    table.c.state == session.state.name,
-                )
-            )
-            .values(**values)
-        )
+        where = {"at_id": session.id, "at_seq": session.seq, "at_state": session.state.name}
+        done = connection.execute(_moved(tuple(values)), {**where, **values})
         if done.rowcount != 1:
             raise StaleSession(
                 f"session {session.id} is no longer at {session.state} (step {session.seq}); "
                 "another process moved it on"
             )
+
+
+@lru_cache(maxsize=32)
+def _moved(names: tuple[str, ...]) -> Update:
+    """The update of those columns of a session where it is expected; made once."""
+    table = schema.sessions
+    return (
+        update(table)
+        .where(
+            and_(
+                table.c.id == bindparam("at_id"),
+                table.c.seq == bindparam("at_seq"),
+                table.c.state == bindparam("at_state"),
+            )
+        )
+        .values({name: bindparam(name) for name in names})
+    )
 
 
 def _sums(session: Session, step: Step) -> dict[str, Any]:
@@ -298,7 +305,7 @@ def _sums(session: Session, step: Step) -> dict[str, Any]:
             case Iteration():
                 sums["next_iteration"] = record.number + 1
                 if record.number == 0:
-                    sums["library_seconds"] = record.seconds
+                    sums["library_seconds"] = None if record.self_reported else record.seconds
                 elif record.decision is Decision.KEEP:
                     sums["best_iteration"] = record.number
             case Attempt():

@@ -104,6 +104,9 @@ def trim_cache(folder: Path, reader: Reader, most_bytes: int) -> list[str]:
 
     The best kernel of each session, all that it descends from, and the work in hand stay.
     """
+    cache = BuildCache(folder)
+    if cache.nbytes() <= most_bytes:
+        return []
     keep: set[str] = set()
     for session in reader.sessions():
         if session.work.build is not None:
@@ -112,4 +115,4 @@ def trim_cache(folder: Path, reader: Reader, most_bytes: int) -> list[str]:
         for it in reader.iterations(session.id):
             if it.number in line and it.build is not None:
                 keep.add(it.build.key)
-    return BuildCache(folder).trim(most_bytes, keep)
+    return cache.trim(most_bytes, keep)

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 from croq_fsm.domain.calls import CallOutcome
@@ -95,6 +96,7 @@ transitions = Table(
     Column("round", Integer, nullable=False),
     Column("detail", Text, nullable=False),
     PrimaryKeyConstraint("session_id", "seq"),
+    Index("ix_transitions_round", "session_id", "round", "at"),
 )
 
 ideas = Table(
@@ -133,6 +135,7 @@ attempts = Table(
     Column("candidate", String, nullable=False),
     Column("at", Integer, nullable=False),
     PrimaryKeyConstraint("session_id", "ordinal"),
+    Index("ix_attempts_round", "session_id", "round"),
     _one_of("kind", _DECISIONS),
 )
 
@@ -183,7 +186,7 @@ iterations = Table(
     Column("measurement", Integer, nullable=False),
     Column("self_reported", Integer, nullable=False),
     PrimaryKeyConstraint("session_id", "number"),
-    Index("ix_iterations_speed", "session_id", "structure", "seconds"),
+    Index("ix_iterations_speed", "session_id", "seconds", "structure"),
 )
 
 profiles = Table(
@@ -201,6 +204,7 @@ profiles = Table(
     Column("csv", String, nullable=False),
     PrimaryKeyConstraint("session_id", "seq"),
     Index("ix_profiles_binary", "session_id", "binary"),
+    Index("ix_profiles_round", "session_id", "round"),
 )
 
 builds = Table(
@@ -214,6 +218,7 @@ builds = Table(
     Column("log", String, nullable=False),
     Column("generated", String, nullable=False),
     PrimaryKeyConstraint("session_id", "seq"),
+    Index("ix_builds_key", "session_id", "key"),
 )
 
 measurements = Table(
@@ -228,6 +233,7 @@ measurements = Table(
     Column("verification", Text),
     Column("environment", Text),
     PrimaryKeyConstraint("session_id", "seq", "part"),
+    Index("ix_measurements_round", "session_id", "round"),
 )
 
 #: Files under ``tuning/``: where they are, what they must hold, and where it can be had.
@@ -244,6 +250,7 @@ artifacts = Table(
     Column("origin", String, nullable=False),
     Column("round", Integer, nullable=False),
     PrimaryKeyConstraint("session_id", "path"),
+    Index("ix_artifacts_round", "session_id", "round"),
 )
 
 blobs = Table(
@@ -266,7 +273,8 @@ intents = Table(
     Column("done_at", Integer),
     Column("result", Text),
     PrimaryKeyConstraint("session_id", "seq", "part"),
-    Index("ix_intents_open", "session_id", "done_at"),
+    # The open ones: few, however long the history.
+    Index("ix_intents_open", "session_id", "seq", "part", sqlite_where=text("done_at IS NULL")),
 )
 
 runs = Table(
@@ -295,6 +303,8 @@ children = Table(
     Column("ended_at", Integer),
     Column("ending", Text),
     Index("ix_children_run", "run_id", "ended_at"),
+    # Those that nobody saw end: few, however long the history.
+    Index("ix_children_open", "run_id", sqlite_where=text("ended_at IS NULL")),
 )
 
 messages = Table(

@@ -6,9 +6,10 @@ Only ``repository`` calls this, inside the transaction of the transition.
 from __future__ import annotations
 
 import zlib
-from typing import Any, assert_never
+from collections.abc import Iterable
+from typing import Any, Final, assert_never
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from croq_fsm.domain import guards
@@ -26,6 +27,17 @@ from croq_fsm.domain.records import (
 )
 from croq_fsm.domain.source import sha256
 from croq_fsm.storage import rows, schema
+
+_OF_FILE: Final = ("path", "kind", "sha256", "size", "mode", "origin", "round")
+
+# Made once: making a statement anew costs more than running it.
+_KNOWN = select(schema.blobs.c.size).where(schema.blobs.c.sha256 == bindparam("key"))
+_TRIED = sqlite_insert(schema.tried).on_conflict_do_nothing()
+_NEW_ARTIFACT = sqlite_insert(schema.artifacts)
+_ARTIFACT = _NEW_ARTIFACT.on_conflict_do_update(
+    index_elements=["session_id", "path"],
+    set_={name: _NEW_ARTIFACT.excluded[name] for name in _OF_FILE if name != "path"},
+)
 
 
 class RecordWriter:
@@ -63,7 +75,7 @@ class RecordWriter:
                 assert_never(record)
 
     def _insert(self, table: Any, **values: Any) -> None:
-        self._connection.execute(insert(table).values(**values))
+        self._connection.execute(insert(table), values)
 
     def _facts(self, record: Facts) -> None:
         values: dict[str, Any] = {}
@@ -73,6 +85,8 @@ class RecordWriter:
             values["dialect"] = rows.dumps(record.dialect)
         if record.noise is not None:
             values["noise"] = record.noise
+        if record.task is not None:
+            values["task"] = record.task.model_dump_json()
         if record.tried is not None:
             self._tried(record.tried, 0)
         if values:
@@ -170,11 +184,7 @@ class RecordWriter:
         )
 
     def _tried(self, normalised: str, round_: int) -> None:
-        self._connection.execute(
-            sqlite_insert(schema.tried)
-            .values(**self._key, normalised=normalised, round=round_)
-            .on_conflict_do_nothing()
-        )
+        self._connection.execute(_TRIED, {**self._key, "normalised": normalised, "round": round_})
 
     def _json_blob(self, value: Any) -> str:
         return put_blob(self._connection, value.model_dump_json().encode())
@@ -185,39 +195,32 @@ def open_intent(
 ) -> None:
     """Promise an effect, with the content that it needs and the files it will leave."""
     artifacts = effect.payload.get("artifacts", ())
-    for artifact in artifacts:
-        _put_artifact(connection, key["session_id"], artifact)
+    if artifacts:
+        _put_artifacts(connection, key["session_id"], artifacts)
     # Contents are in ``blobs`` now; the promise itself stays small.
     lean = [{name: v for name, v in a.items() if name != "text"} for a in artifacts]
     payload = {**effect.payload, "artifacts": lean} if artifacts else effect.payload
-    connection.execute(
-        insert(schema.intents).values(
-            **key, part=part, kind=effect.kind, payload=rows.dumps(payload), opened_at=at
-        )
-    )
+    promise = {"part": part, "kind": effect.kind, "payload": rows.dumps(payload), "opened_at": at}
+    connection.execute(insert(schema.intents), {**key, **promise})
 
 
 def put_blob(connection: Connection, data: bytes) -> str:
     """Store content once and return its SHA-256."""
     key = sha256(data)
-    known = connection.execute(
-        select(schema.blobs.c.size).where(schema.blobs.c.sha256 == key)
-    ).first()
-    if known is None:
-        connection.execute(
-            insert(schema.blobs).values(sha256=key, size=len(data), data=zlib.compress(data))
-        )
+    if connection.execute(_KNOWN, {"key": key}).first() is None:
+        blob = {"sha256": key, "size": len(data), "data": zlib.compress(data)}
+        connection.execute(insert(schema.blobs), blob)
     return key
 
 
-def _put_artifact(connection: Connection, session_id: str, artifact: dict[str, Any]) -> None:
-    """Record a file of a view; its text, if it has one, becomes a blob."""
-    text = artifact.get("text")
-    if text is not None:
-        put_blob(connection, text.encode())
-    values = {key: artifact[key] for key in ("kind", "sha256", "size", "mode", "origin", "round")}
+def _put_artifacts(
+    connection: Connection, session_id: str, artifacts: Iterable[dict[str, Any]]
+) -> None:
+    """Record files of a view; their texts, if they have any, become blobs."""
+    for artifact in artifacts:
+        if artifact.get("text") is not None:
+            put_blob(connection, artifact["text"].encode())
     connection.execute(
-        sqlite_insert(schema.artifacts)
-        .values(session_id=session_id, path=artifact["path"], **values)
-        .on_conflict_do_update(index_elements=["session_id", "path"], set_=values)
+        _ARTIFACT,
+        [{"session_id": session_id, **{name: a[name] for name in _OF_FILE}} for a in artifacts],
     )

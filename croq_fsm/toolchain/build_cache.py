@@ -105,6 +105,11 @@ class BuildCache:
                 raise DiskFull(f"no space left for the build cache {self.folder}") from exc
             raise
 
+    def nbytes(self) -> int:
+        """Bytes of all entries; what writers that died have left is removed."""
+        self._sweep()
+        return sum(entry.nbytes for entry in self._entries())
+
     def trim(self, max_bytes: int, keep: set[str]) -> list[str]:
         """Remove what was not used longest until the rest fits.
 

@@ -53,7 +53,8 @@ def _baseline(record: Record) -> Findings:
         text = "the baseline has no samples"
         yield record.problem("no-samples", "iterations 0", text, cure=_CURE)
         return
-    for it, contestant in zip(record.iterations[:2], ("library", "candidate"), strict=False):
+    first = "candidate" if record.session.task.own_host else "library"
+    for it, contestant in zip(record.iterations[:2], (first, "candidate"), strict=False):
         yield from _seconds(record, it, samples, contestant)
 
 
@@ -83,7 +84,7 @@ def _duration(record: Record, done: Round, stored: list[StoredMeasurement]) -> F
     """A round takes at least as long as its launches; one that is shorter was never run."""
     blocks = [b for m in stored if m.samples is not None for b in m.samples.blocks]
     launches_s = sum(sum(block.seconds) for block in blocks)
-    runs = {t["run_id"] for t in record.transitions if t["round"] == done.round}
+    runs = {t["run_id"] for t in record.steps.get(done.round, ())}
     if len(runs) > 1:
         return  # between two starts of the daemon the wall clock may have been set
     if done.wall_s < launches_s * _SHORTEST and not record.session.task.simulated:
@@ -114,8 +115,8 @@ def _noise(record: Record, done: Round) -> float:
     """The noise floor that DECIDE wrote down; counts where the samples show none themselves."""
     said = [
         json.loads(t["detail"]).get("noise")
-        for t in record.transitions
-        if t["round"] == done.round and t["outcome"] == Outcome.DECIDED.name
+        for t in record.steps.get(done.round, ())
+        if t["outcome"] == Outcome.DECIDED.name
     ]
     return next((n for n in reversed(said) if n is not None), record.session.noise or 0.0)
 
@@ -129,11 +130,7 @@ def _deciding(
     if phase is None:
         return None
     since = max(
-        (
-            t["seq"]
-            for t in record.transitions
-            if t["round"] == done.round and t["outcome"] in _REPAIRED
-        ),
+        (t["seq"] for t in record.steps.get(done.round, ()) if t["outcome"] in _REPAIRED),
         default=0,
     )
     parts = [m.samples for m in stored if m.kind == phase and m.seq > since and m.samples]
@@ -167,6 +164,8 @@ def _figures(record: Record, done: Round, it: Iteration) -> Findings:
         ("tflops", done.tflops, tflops),
         ("ratio", done.ratio, ratio),
     ):
+        if name == "tflops" and claimed is None and computed is None:
+            continue  # nobody knows the work of a call
         if (
             claimed is None
             or computed is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from croq_fsm.config import Config
@@ -52,6 +53,14 @@ class Record:
     intents: list[StoredIntent]
     tried: set[str]
     measurements: Callable[[int], list[StoredMeasurement]]
+
+    @cached_property
+    def steps(self) -> dict[int, list[dict[str, Any]]]:
+        """Transitions by round, in order; asked once for each round."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        for row in self.transitions:
+            found.setdefault(row["round"], []).append(row)
+        return found
 
     def problem(
         self, kind: str, where: str, text: str, *, cure: str = CURE_ROWS, path: str = ""
