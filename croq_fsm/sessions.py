@@ -15,7 +15,7 @@ from croq_fsm.domain.ideas import check_source
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.shapes import parse_shape
 from croq_fsm.domain.task import Task
-from croq_fsm.domain.work import Work
+from croq_fsm.domain.work import Start, Work
 from croq_fsm.errors import EditError, UsageError
 from croq_fsm.storage.repository import Repository
 from croq_fsm.toolchain.registry import SUFFIXES, check_dsl, check_simulated
@@ -35,6 +35,8 @@ class Request:
     rounds: int | None = None
     hours: float | None = None
     simulated: bool = False
+    gpu_seconds: float | None = None
+    tokens: int | None = None
 
 
 def make_task(request: Request, config: Config, now: float) -> Task:
@@ -72,6 +74,9 @@ def make_task(request: Request, config: Config, now: float) -> Task:
         model=request.ideator or config.ideator,
         rounds=request.rounds,
         deadline=None if hours is None else now + 3600.0 * hours,
+        hours=hours,
+        gpu_seconds=request.gpu_seconds,
+        tokens=request.tokens,
         simulated=request.simulated,
     )
 
@@ -123,7 +128,13 @@ def check_world(repository: Repository, *, simulated: bool) -> None:
     )
 
 
-def create(repository: Repository, task: Task, candidate: Candidate, config: Config) -> Session:
+def create(
+    repository: Repository,
+    task: Task,
+    candidate: Candidate,
+    config: Config,
+    starts: tuple[Start, ...] = (),
+) -> Session:
     """A new session at INIT.
 
     Raises:
@@ -135,7 +146,7 @@ def create(repository: Repository, task: Task, candidate: Candidate, config: Con
     return repository.create_session(
         _new_id(now),
         task,
-        Work(candidate=candidate),
+        Work(candidate=candidate, starts=starts),
         config=config.model_dump_json(),
         seed=config.seed,
         at=int(now * 1e6),

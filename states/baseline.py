@@ -5,6 +5,8 @@ Effects come after the transition: files and a local commit of the start kernel.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from croq_fsm.domain import guards
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.measurement import Samples, Verification
@@ -25,7 +27,7 @@ from croq_fsm.measure import sets, stats
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
-from states import _publishing, _waiting
+from states import _choosing, _publishing, _waiting
 
 _LIBRARY = {"croqtile": "cublas", "cuda": "cublas"}
 #: Operators of DSL ``c`` whose library is not plain NumPy.
@@ -37,7 +39,9 @@ _NOISE_TRIES = 3
 def run(session: Session, ports: Ports) -> Step:
     """Build, verify and time the start kernel against the library; measure the noise floor."""
     try:
-        return _measure(session, ports)
+        chosen, starts = _choosing.best(session, ports)
+        step = _measure(chosen, ports)
+        return replace(step, detail={**step.detail, "starts": starts}) if starts else step
     except CandidateError as exc:
         return _impossible(session, f"the start kernel failed: {_told(exc)}")
     except EnvironmentMissing as exc:

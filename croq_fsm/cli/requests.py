@@ -24,22 +24,26 @@ class TaskTable(Section):
     Attributes:
         dsl: Language of the kernel.
         dtype: Dtype word of the operator.
-        shape: Sizes joined by ``x``.
+        shape: Sizes joined by ``x``; several shapes as a list, or joined by commas.
         kernel: Start kernel, relative to the file; default: the one that ships.
         operator: Operator; default: told from the kernel's name.
         ideator: Source of ideas, or several joined by commas.
         rounds: Stop after this many rounds.
         hours: Stop after this long.
+        gpu_seconds: Stop after so many seconds in the states that use the device.
+        tokens: Stop after so many tokens of models and agents.
     """
 
     dsl: str | None = None
     dtype: str | None = None
-    shape: str | None = None
+    shape: str | tuple[str, ...] | None = None
     kernel: str | None = None
     operator: str | None = None
     ideator: str | None = None
     rounds: Annotated[int, Field(ge=1)] | None = None
     hours: Annotated[float, Field(gt=0)] | None = None
+    gpu_seconds: Annotated[float, Field(gt=0)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,16 @@ def from_tables(tables: Iterable[Any], source: Path | None) -> list[Request]:
     """
     folder = source.resolve().parent if source else Path.cwd()
     return [
-        _from_table(table, f"task {n} in {source}", folder) for n, table in enumerate(tables, 1)
+        one
+        for n, table in enumerate(tables, 1)
+        for one in several(_from_table(table, f"task {n} in {source}", folder))
     ]
+
+
+def several(request: Request) -> list[Request]:
+    """A request for each shape of one that names several."""
+    shapes = (request.shape or "").split(",")
+    return [replace(request, shape=shape.strip() or None) for shape in shapes]
 
 
 def plan(requests: list[Request], config: Config, now: float) -> list[Planned]:
@@ -107,6 +119,8 @@ def _from_table(table: Any, where: str, folder: Path) -> Request:
         raise UsageError(f"{where}: {key}: {first['msg']}") from exc
     fields = values.model_dump()
     kernel = fields.pop("kernel")
+    if isinstance(values.shape, tuple):
+        fields["shape"] = ",".join(values.shape)
     return Request(**fields, kernel=None if kernel is None else folder / Path(kernel).expanduser())
 
 

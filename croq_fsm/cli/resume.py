@@ -11,6 +11,7 @@ from croq_fsm.cli.place import ConfigOption, Place, RootOption, SessionArgument,
 from croq_fsm.errors import UsageError
 
 if TYPE_CHECKING:
+    from croq_fsm.cli.work import Turn
     from croq_fsm.config import Config
     from croq_fsm.daemon import Daemon
     from croq_fsm.domain.session import Session
@@ -144,8 +145,17 @@ def _work(here: Place, name: str | None, *, reopen: bool, limits: Limits, as_log
         if not session.task.simulated:
             refuse_taken_device(daemon, session.task.dsl, here.config)
         _put_back(daemon, session, target, limits)
-        turns = [Turn(session.id), *(Turn(waiting) for waiting in queue)]
+        turns = [Turn(session.id), *(_turn(daemon, waiting) for waiting in queue)]
         return work_on(daemon, turns, until=None, as_log=as_log)
+
+
+def _turn(daemon: Daemon, waiting: str) -> Turn:
+    """A session that has not begun has its own share of time before it."""
+    from croq_fsm.cli.work import Turn
+
+    with daemon.repository.read() as reader:
+        hours = reader.session(waiting).task.hours
+    return Turn(waiting, None if hours is None else 3600.0 * hours)
 
 
 def _pick(reader: Reader, name: str | None, *, reopen: bool) -> Session:

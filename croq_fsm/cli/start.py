@@ -46,7 +46,9 @@ def register(app: typer.Typer) -> None:
 def start(
     dsl: Annotated[str | None, typer.Argument(help="c, croqtile or cuda")] = None,
     dtype: Annotated[str | None, typer.Argument(help="For example f32, f16, bf16")] = None,
-    shape: Annotated[str | None, typer.Argument(help="For example 512x512x512")] = None,
+    shape: Annotated[
+        str | None, typer.Argument(help="For example 512x512x512; several joined by commas")
+    ] = None,
     *,
     kernel: Annotated[
         Path | None, typer.Option(help="Start kernel, or its folder; default: the shipped one")
@@ -126,7 +128,7 @@ def _plan(wanted: Wanted, here: Place) -> list[Planned]:
 
 def _requests(wanted: Wanted, here: Place) -> list[Request]:
     """One request of the command line, or those of the task file, or the queue."""
-    from croq_fsm.cli.requests import from_tables, read_task_file
+    from croq_fsm.cli.requests import from_tables, read_task_file, several
     from croq_fsm.sessions import Request
 
     if wanted.names_a_kernel:
@@ -135,7 +137,7 @@ def _requests(wanted: Wanted, here: Place) -> list[Request]:
         single = Request(
             wanted.dsl, wanted.dtype, wanted.shape, wanted.kernel, wanted.operator,
         )  # fmt: skip
-        return [_limited(single, wanted, here)]
+        return [_limited(one, wanted, here) for one in several(single)]
     if wanted.task is not None:
         found = read_task_file(wanted.task)
     else:
@@ -179,18 +181,11 @@ def _sessions(daemon: Daemon, planned: list[Planned]) -> list[str]:
     All start kernels are read first: a bad one in the queue must not leave half a queue.
     """
     from croq_fsm import sessions
+    from croq_fsm.cli import beginning
     from croq_fsm.cli.work import refuse_taken_device
 
     sessions.check_world(daemon.repository, simulated=daemon.config.simulation.on)
     for dsl in dict.fromkeys(item.task.dsl for item in planned):
         refuse_taken_device(daemon, dsl, daemon.config)
-    candidates = [
-        sessions.start_candidate(
-            item.request, item.task, daemon.workbench(item.task.dsl, item.config)
-        )
-        for item in planned
-    ]
-    return [
-        sessions.create(daemon.repository, item.task, candidate, item.config).id
-        for item, candidate in zip(planned, candidates, strict=True)
-    ]
+    ready = [beginning.prepared(daemon, item) for item in planned]
+    return [beginning.begin(daemon, one) for one in ready]
