@@ -1,17 +1,27 @@
 #!/usr/bin/env bash
 # All checks that need an SM90 device, one after the other, with their logs and results in OUT.
-#
-#   scripts/gpu_all.sh OUT [PART ...]      parts: build sandbox check operators cheats trust aa
-#
-# Needs CHOREO_HOME, CUTE_HOME, CUDA_HOME, one H100 or H200, and a Python with croq_fsm's
-# dependencies (PYTHON, default python3). No network. Settings: JOBS (builds at one time), ROUNDS
-# and MINUTES of the A/A trial, SHAPE of the A/A trial, TORCH_PYTHON (a Python that has PyTorch, for
-# the second opinion on times; default python3). Builds lie in OUT/cache, so a second call
-# compiles nothing. The exit status is the number of parts that failed.
-set -u
-cd "$(dirname "$0")/.."
-out=$(mkdir -p "${1:?usage: scripts/gpu_all.sh OUT [PART ...]}" && cd "$1" && pwd)
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/gpu_all.sh OUT [PART...]
+
+Parts, all of them by default: build sandbox check operators cheats trust aa
+Needs CHOREO_HOME, CUTE_HOME, CUDA_HOME, one H100 or H200, and a Python with croq_fsm's
+dependencies ($PYTHON, default python3). No network. Builds lie in OUT/cache, so a second call
+compiles nothing. The exit status is the number of parts that failed.
+  JOBS          builds at one time (default: all cores)
+  TORCH_PYTHON  a Python that has PyTorch, for the second opinion on times (default: python3)
+  SHAPE, ROUNDS, MINUTES   of the A/A trial (default: 2048x2048x2048, 100, 60)
+TEXT
+}
+
+case "${1:-}" in -h | --help) usage; exit 0 ;; '') usage >&2; exit 2 ;; esac
+
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
 shift
+cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- build sandbox check operators cheats trust aa
 python=${PYTHON:-python3}
 jobs=${JOBS:-$(nproc)}

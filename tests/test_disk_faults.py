@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -32,12 +33,16 @@ def _ending(stage: Stage) -> str:
 
 
 def _fill(folder: Path, leave: int = 0) -> Path:
-    """Write until nothing, or ``leave`` bytes, are left."""
+    """Write until nothing, or ``leave`` bytes, are left, whatever others take meanwhile."""
     filler = folder / "filler"
-    status = os.statvfs(folder)
     with filler.open("wb") as stream:
-        size = max(0, status.f_bavail * status.f_frsize - leave)
-        os.posix_fallocate(stream.fileno(), 0, size)
+        for _ in range(1000):
+            status = os.statvfs(folder)
+            room = status.f_bavail * status.f_frsize - leave
+            if room <= 0:
+                break
+            with contextlib.suppress(OSError):  # somebody was quicker
+                os.posix_fallocate(stream.fileno(), os.fstat(stream.fileno()).st_size, room)
     return filler
 
 

@@ -137,7 +137,7 @@ def test_an_impossible_kernel_is_never_kept(tmp_path: Path) -> None:
             return (
                 super()
                 .device()
-                .model_copy(update={"peak_flops": 2e9, "peak_source": "a data sheet"})
+                .model_copy(update={"peak_flops": 2e11, "peak_source": "a data sheet"})
             )
 
     task = TASK.model_copy(update={"rounds": 2})

@@ -23,6 +23,9 @@ from croq_fsm.errors import CandidateCrashed, CandidateHung, CompileFailed, Cont
 from croq_fsm.ideators.contract import Context, Failure
 from croq_fsm.toolchain.workbench import Contestant, Regime, TimingPlan
 
+#: Seconds of one unit of TIME_US. So short that no round claims more launches than fit into it.
+_UNIT_S = 1e-8
+
 START = "#define TIME_US 1000\n#define STYLE 0\nvoid matmul(void) {}\n"
 _LIBRARY_US = 400.0
 
@@ -137,7 +140,7 @@ class ScriptedWorkbench:
                     if contestant == "library"
                     else float(self._macros(contestant)["TIME_US"])
                 )
-                times = tuple(us * 1e-6 * (1 + rng.gauss(0, self.noise)) for _ in range(5))
+                times = tuple(us * _UNIT_S * (1 + rng.gauss(0, self.noise)) for _ in range(5))
                 blocks.append(
                     Block(contestant=name, pair=pair, seconds=times, host_seconds=sum(times))
                 )
