@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Break every write-class system call of one full cycle, once each, and resume.
 
-usage: scripts/fault_enumeration.py [--every] [--sample N] [--seed 1] [--out FILE.json]
+usage: scripts/fault_enumeration.py [--every] [--sample N] [--seed 1] [--kinds KILL,EIO,ENOSPC]
+                                    [--jobs 1] [--out FILE.json]
 
 The cycle is a whole session with the real daemon, database, files and git; only compiler and
 kernels are scripted, so that it takes a second. strace breaks one call at a time:
@@ -17,7 +18,8 @@ undisturbed one, and its record has to pass the audit. Exit status 1 when one do
 strace is not there or may not trace.
 
 Of a run of the same call on the same file, for example the pages of one commit, the first and the
-last are taken; --every takes all. --sample N takes N faults at random out of these.
+last are taken; --every takes all. --sample N takes N faults at random out of these; --jobs N tries
+N at one time.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +55,7 @@ from croq_fsm.root import Root
 from support.scripted import ScriptedWorkbench, proposal
 
 SKIPPED: Final = 77
+_KINDS: Final = ("KILL", "EIO", "ENOSPC")
 _CALLS: Final = (
     "write,pwrite64,writev,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,rmdir,"
     "mkdir,mkdirat,ftruncate,fallocate,chmod,fchmod,link,linkat,symlink,utimensat,"
@@ -319,10 +324,18 @@ def _asked(root: Root, query: str) -> int:
         connection.close()
 
 
-def faults_of(points: list[Point], *, every: bool) -> list[Fault]:
+def faults_of(points: list[Point], kinds: Sequence[str], *, every: bool) -> list[Fault]:
     """Kills and errors at the calls on files of the root: what a crash can leave different."""
     chosen = [point for point in points if point.on_file and (every or point.ends_run)]
-    return [Fault(point, kind) for point in chosen for kind in ("KILL", "EIO", "ENOSPC")]
+    return [Fault(point, kind) for point in chosen for kind in kinds]
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    """Kinds of faults, separated by commas."""
+    kinds = tuple(text.split(","))
+    if not set(kinds) <= set(_KINDS):
+        raise argparse.ArgumentTypeError(f"known kinds: {', '.join(_KINDS)}")
+    return kinds
 
 
 def main() -> int:
@@ -333,6 +346,8 @@ def main() -> int:
     parser.add_argument("--sample", type=int)
     parser.add_argument("--every", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", type=_kinds, default=_KINDS)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     if shutil.which("strace") is None:
@@ -350,23 +365,25 @@ def enumerate_all(
     points: list[Point], expected: tuple[object, ...], chosen: argparse.Namespace
 ) -> int:
     """Try the faults and print the figures."""
-    faults = faults_of(points, every=chosen.every)
+    all_faults = faults_of(points, chosen.kinds, every=chosen.every)
+    faults = all_faults
     if chosen.sample is not None:
         chance = random.Random(chosen.seed)  # noqa: S311 - a seed, no secret
         faults = chance.sample(faults, min(chosen.sample, len(faults)))
     began, ends, broken = time.monotonic(), Counter[str](), 0
-    for number, fault in enumerate(faults, 1):
-        code, problems = tried(fault, expected)
-        ends[f"{fault.kind} {code}"] += 1
-        broken += bool(problems)
-        for text in problems:
-            print(f"broken: {fault}: {text}", flush=True)
-        if number % 100 == 0:
-            print(f"{number} of {len(faults)} faults, {broken} broken", flush=True)
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        results = pool.map(partial(tried, expected=expected), faults)
+        for number, (fault, (code, problems)) in enumerate(zip(faults, results, strict=True), 1):
+            ends[f"{fault.kind} {code}"] += 1
+            broken += bool(problems)
+            for text in problems:
+                print(f"broken: {fault}: {text}", flush=True)
+            if number % 100 == 0:
+                print(f"{number} of {len(faults)} faults, {broken} broken", flush=True)
     table = {
         "calls on files by the daemon": sum(not p.git and p.on_file for p in points),
         "calls on files by git": sum(bool(p.git) and p.on_file for p in points),
-        "points taken": len({f.point for f in faults_of(points, every=chosen.every)}),
+        "points taken": len({f.point for f in all_faults}),
         "faults tried": len(faults),
         "faults by kind": dict(Counter(f.kind for f in faults)),
         "exit status of the hurt daemon": dict(sorted(ends.items())),
