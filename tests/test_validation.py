@@ -344,10 +344,16 @@ def test_only_what_is_asked_for_is_audited(spoilt: Night) -> None:
         validate(spoilt.root, "nobody")
 
 
-def test_the_later_session_owns_shared_paths(original: tuple[Path, str], tmp_path: Path) -> None:
-    """A second session of the same task writes over the files; both records stay valid."""
+@pytest.mark.parametrize("clock_moves_s", [1e6, -1e6], ids=["clock runs", "clock is set back"])
+def test_the_later_session_owns_shared_paths(
+    original: tuple[Path, str], tmp_path: Path, clock_moves_s: float
+) -> None:
+    """A second session of the same task writes over the files; both records stay valid.
+
+    Which one is later does not depend on the clock.
+    """
     copy = Night.copy(*original, tmp_path / "root")
-    second = night.again(tmp_path)
+    second = night.again(tmp_path, clock_moves_s)
     report = copy.report()
     assert report.problems == ()
     assert report.sessions == tuple(sorted((copy.session, second)))

@@ -35,7 +35,7 @@ class Expected:
         mode: Permission bits.
         origin: ``blob``, ``cache:<relative path>``, or ``view``.
         text: Content of a view; None otherwise.
-        stored_at: When it was written by right, UTC microseconds.
+        turn: Place of the transition that wrote it in the order of all sessions' transitions.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Expected:
     mode: int
     origin: str
     text: str | None
-    stored_at: int
+    turn: int
 
 
 def layout_of(reader: Reader, session: Session) -> Layout:
@@ -59,8 +59,8 @@ def of_session(reader: Reader, session: Session) -> list[Expected]:
     """All files of one session, whoever owns their paths now."""
     if session.best_iteration is None:
         return []
-    times = _times(reader, session)
-    return [*_artifacts(reader, session, times), *_views(reader, session, max(times.values()))]
+    turns = _turns(reader, session)
+    return [*_artifacts(reader, session, turns), *_views(reader, session, max(turns.values()))]
 
 
 def owned(files: Iterable[Expected]) -> dict[str, Expected]:
@@ -68,7 +68,7 @@ def owned(files: Iterable[Expected]) -> dict[str, Expected]:
     owners: dict[str, Expected] = {}
     for file in files:
         known = owners.get(file.path)
-        if known is None or known.stored_at <= file.stored_at:
+        if known is None or known.turn <= file.turn:
             owners[file.path] = file
     return owners
 
@@ -111,20 +111,15 @@ def hash_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _times(reader: Reader, session: Session) -> dict[int, int]:
-    """When each round was stored; round 0 is the baseline."""
-    baseline = next(
-        (
-            row["at"]
-            for row in reader.transitions(session.id)
-            if row["outcome"] == Outcome.MEASURED.name
-        ),
-        session.created_at,
-    )
-    return {0: baseline, **{r.round: r.stored_at for r in reader.rounds(session.id)}}
+def _turns(reader: Reader, session: Session) -> dict[int, int]:
+    """The turn in which each round was stored; round 0 is the baseline."""
+    storing = {Outcome.MEASURED.name, Outcome.STORED.name, Outcome.FINISHED.name}
+    return {
+        round_: turn for turn, outcome, round_ in reader.turns(session.id) if outcome in storing
+    }
 
 
-def _artifacts(reader: Reader, session: Session, times: dict[int, int]) -> list[Expected]:
+def _artifacts(reader: Reader, session: Session, turns: dict[int, int]) -> list[Expected]:
     gone = retention.of_session(reader, session)
     return [
         Expected(
@@ -136,21 +131,23 @@ def _artifacts(reader: Reader, session: Session, times: dict[int, int]) -> list[
             mode=row["mode"],
             origin=row["origin"],
             text=None,
-            stored_at=times.get(row["round"], 0),
+            turn=turns.get(row["round"], 0),
         )
         for row in reader.artifacts(session.id)
         if row["path"] not in gone
     ]
 
 
-def _views(reader: Reader, session: Session, stored_at: int) -> list[Expected]:
+def _views(reader: Reader, session: Session, stored: int) -> list[Expected]:
     layout = layout_of(reader, session)
     made = rebuild.rebuild(reader, session, layout)
-    taken = reader.last_idea(session.id)
-    planned_at = 0 if taken is None else taken[1].planned_at
+    proposed = Outcome.PROPOSED.name
+    planned = max(
+        (turn for turn, outcome, _ in reader.turns(session.id) if outcome == proposed), default=0
+    )
 
     def view(path: str, kind: str, text: str) -> Expected:
-        at = max(stored_at, planned_at) if path == layout.current_idea else stored_at
+        turn = max(stored, planned) if path == layout.current_idea else stored
         return Expected(
             path=path,
             session_id=session.id,
@@ -160,7 +157,7 @@ def _views(reader: Reader, session: Session, stored_at: int) -> list[Expected]:
             mode=PLAIN_MODE,
             origin="view",
             text=text,
-            stored_at=at,
+            turn=turn,
         )
 
     return [

@@ -11,7 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
 
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.measurement import Samples, Verification
@@ -284,6 +294,19 @@ class Reader:
         if limit is not None:
             query = query.limit(limit)
         return [dict(row) for row in reversed(list(self._all(query)))]
+
+    def turns(self, session_id: str) -> list[tuple[int, str, int]]:
+        """Place in the order of all sessions' commits, outcome and round of each transition.
+
+        No clock is asked for the order: one that was set back would turn it round.
+        """
+        table = schema.transitions
+        place: ColumnElement[int] = literal_column("transitions.rowid")
+        query = select(place, table.c.outcome, table.c.round).where(
+            table.c.session_id == session_id
+        )
+        rows = self._connection.execute(query.order_by(table.c.seq))
+        return [(row[0], row[1], row[2]) for row in rows]
 
     def round_began_at(self, session_id: str, round_: int) -> int | None:
         """Time (UTC µs) of the first transition of a round."""

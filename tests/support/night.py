@@ -73,14 +73,13 @@ def reopened(path: Path, state: State) -> Bench:
     return bench
 
 
-def again(path: Path) -> str:
+def again(path: Path, clock_moves_s: float = 1e6) -> str:
     """A second session of the same task in the root below ``path``, after a copied night."""
     ideator = ScriptedIdeator([{"TIME_US": "500"}])
     task = TASK.model_copy(update={"rounds": 1})
     bench = Bench(path, ideator, config=CONFIG, task=task, reopen=True)
     bench.session_id = bench._create()
-    # Later than everything that the first session wrote.
-    bench.clock.time += 1e6
+    bench.clock.time += clock_moves_s
     bench.run()
     bench.close()
     return bench.session_id
