@@ -7,9 +7,10 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from croq_fsm.config import Config
-from croq_fsm.domain import operators
+from croq_fsm.domain import operators, own_host
 from croq_fsm.domain.build import Candidate
 from croq_fsm.domain.ideas import check_source
 from croq_fsm.domain.session import Session
@@ -37,6 +38,7 @@ class Request:
     simulated: bool = False
     gpu_seconds: float | None = None
     tokens: int | None = None
+    flops: float | None = None
 
 
 def make_task(request: Request, config: Config, now: float) -> Task:
@@ -49,6 +51,10 @@ def make_task(request: Request, config: Config, now: float) -> Task:
     if request.simulated:
         check_simulated(dsl)
     name = _operator(request)
+    if name not in operators.OPERATORS:
+        return _own_host_task(request, config, now, (dsl, name))
+    if request.flops is not None:
+        raise UsageError(f"--flops is for operators that are not known; {name} is")
     op = operators.operator(name)
     if request.shape is None or request.dtype is None:
         dims = "x".join(dim.upper() for dim in op.dims)
@@ -62,15 +68,58 @@ def make_task(request: Request, config: Config, now: float) -> Task:
     dtype = op.dtype(request.dtype)
     shape = parse_shape(request.shape, op.dims)
     op.check_shape(shape, dtype)
-    hours = request.hours if request.hours is not None else config.limits.hours or None
-    if request.rounds is not None and request.rounds < 1:
-        raise UsageError("--rounds must be at least 1")
-    return Task(
+    return _task(
+        request,
+        config,
+        now,
         dsl=dsl,
         operator=name,
         dtype=dtype,
         shape=shape,
         kernel=str(request.kernel) if request.kernel else f"builtin:{name}",
+    )
+
+
+def _own_host_task(request: Request, config: Config, now: float, what: tuple[str, str]) -> Task:
+    """A task of an operator that is not in the registry; its kernel brings its own program."""
+    dsl, name = what
+    if request.kernel is None:
+        raise UsageError(
+            f"unknown operator {name!r}; known: {', '.join(sorted(operators.OPERATORS))}. A kernel "
+            "of another one has to be named with --kernel, and to hold a main that checks and "
+            "times it"
+        )
+    if request.simulated:
+        raise UsageError(f"operator {name!r} is not known, so there is no model of it to simulate")
+    if request.shape is None or request.dtype is None:
+        raise UsageError(
+            f"say dtype and shape of {name}, as its program has them, for example "
+            f"'croq-fsm start {dsl} f16 8x4096x128'; they name its files"
+        )
+    if request.flops is not None and not 1.0 <= request.flops < float("inf"):
+        raise UsageError("--flops: the operations of one call, a number of 1 or more")
+    return _task(
+        request,
+        config,
+        now,
+        dsl=dsl,
+        operator=name,
+        dtype=own_host.check_dtype(request.dtype),
+        shape=parse_shape(request.shape, own_host.dims(request.shape.count("x") + 1)),
+        kernel=str(request.kernel),
+        own_host=True,
+        work=request.flops,
+        work_from="" if request.flops is None else "given",
+    )
+
+
+def _task(request: Request, config: Config, now: float, **what: Any) -> Task:
+    """The task with the limits that were asked for."""
+    hours = request.hours if request.hours is not None else config.limits.hours or None
+    if request.rounds is not None and request.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    return Task(
+        **what,
         model=request.ideator or config.ideator,
         rounds=request.rounds,
         deadline=None if hours is None else now + 3600.0 * hours,
@@ -104,7 +153,10 @@ def start_candidate(request: Request, task: Task, workbench: Workbench) -> Candi
         raise UsageError(f"kernel {path} cannot be read: {exc}") from exc
     except EditError as exc:
         raise UsageError(f"kernel {path} is refused: {exc}") from exc
-    return Candidate(source=source)
+    candidate = Candidate(source=source)
+    if task.own_host and (problems := workbench.lint(candidate, task)):
+        raise UsageError(f"kernel {path} is refused: {'; '.join(problems)}")
+    return candidate
 
 
 def check_world(repository: Repository, *, simulated: bool) -> None:
@@ -142,6 +194,9 @@ def create(
             versa.
     """
     check_world(repository, simulated=task.simulated)
+    if task.own_host:
+        parts = own_host.split(candidate.source, task.dsl, task.operator)
+        task = task.model_copy(update={"host": parts.host_hash})
     now = time.time()
     return repository.create_session(
         _new_id(now),
@@ -169,7 +224,9 @@ def _dsl(request: Request) -> str:
 
 def _operator(request: Request) -> str:
     if request.operator is not None:
-        return operators.operator(request.operator).name
+        if request.operator in operators.OPERATORS:
+            return request.operator
+        return own_host.check_name(request.operator)
     if request.kernel is None:
         return "matmul"
     path = request.kernel.resolve()

@@ -104,5 +104,6 @@ def _repair(session: Session, ports: Ports, attempt: Attempt) -> tuple[Proposal,
         has_fingerprint=lambda _key: False,
         operator=session.task.operator,
         dtype=session.task.dtype,
+        own_host=session.task.dsl if session.task.own_host else "",
     )
     return None if guards.refusals(facts) else (proposal, candidate)

@@ -99,7 +99,7 @@ def _contestants(session: Session, ports: Ports, best: Iteration) -> dict[str, C
     }
     if best.number != start.number:
         found["start"] = ports.workbench.build(start.candidate, session.task)
-    return found | {"library": "library"}
+    return found if session.task.own_host else found | {"library": "library"}
 
 
 def _measure(

@@ -7,12 +7,14 @@ import io
 import shlex
 from typing import Any
 
+from croq_fsm.domain import own_host
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.measurement import Samples
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.records import Attempt, BuildDone, Effect, Iteration
 from croq_fsm.domain.session import Session
 from croq_fsm.domain.source import sha256
+from croq_fsm.domain.task import Task
 from croq_fsm.measure import stats, telemetry
 from croq_fsm.ports import Ports
 from croq_fsm.storage import views
@@ -180,10 +182,13 @@ def timing_text(session: Session, iteration: Iteration, samples: Samples) -> str
         f"regime: {samples.regime}",
         f"purpose: {samples.purpose}",
         f"simulated: {str(task.simulated).lower()}",
+        *([f"{own_host.LABEL}: times and checks are the program's own"] if task.own_host else []),
         f"launches: {sum(len(b.seconds) for b in blocks)} in {len(blocks)} interleaved blocks",
         f"Timing avg ms: {stats.block_seconds(samples, 'candidate') * 1e3:.6f}",
-        f"TFLOPS: {task.tflops(stats.block_seconds(samples, 'candidate')):.4f}",
     ]
+    tflops = task.tflops(stats.block_seconds(samples, "candidate"))
+    if tflops is not None:
+        lines.append(f"TFLOPS: {tflops:.4f}{_work_from(task)}")
     if task.op.judged_by_time:
         lines.append(f"GB/s: {task.gbps(stats.block_seconds(samples, 'candidate')):.2f}")
     for label, text in (("method", samples.method), ("sensors", samples.telemetry)):
@@ -197,6 +202,15 @@ def timing_text(session: Session, iteration: Iteration, samples: Samples) -> str
             read = telemetry.line(block.readings)
             lines.append(f"block {block.pair} {block.contestant} sensors: {read}")
     return "\n".join(lines) + "\n"
+
+
+def _work_from(task: Task) -> str:
+    """Where the work comes from that a rate of an unknown operator rests on."""
+    return {
+        "": "",
+        "given": " (operations as given)",
+        "reported": " (operations as the program reports them)",
+    }[task.work_from]
 
 
 def build_record(ports: Ports, round_: int, build: Build) -> BuildDone:
@@ -229,11 +243,17 @@ def _build_script(session: Session, source: str, build: Build) -> str:
     )
 
 
+def _run_does(task: Task, iteration: Iteration) -> str:
+    if task.own_host:
+        return f"Runs {iteration.name} in its own host part; its figures are {own_host.LABEL}."
+    return f"Verifies {iteration.name} on its whole output and times it against the library."
+
+
 def _run_script(session: Session, iteration: Iteration) -> str:
     name = shlex.quote(f"iter{iteration.number:03d}")
     return (
         "#!/usr/bin/env bash\n"
-        f"# Verifies {iteration.name} on its whole output and times it against the library.\n"
+        f"# {_run_does(session.task, iteration)}\n"
         "set -euo pipefail\n"
         'cd "$(git -C "$(dirname "$0")" rev-parse --show-toplevel)"\n'
         f"exec croq-fsm run-iter {shlex.quote(session.id)} {name}\n"

@@ -72,8 +72,18 @@ def _measure(session: Session, ports: Ports) -> Step:
     if not checks.passed:
         return _wrong(session, checks)
     samples = _time(session, ports, build, "baseline")
+    session = _with_work(session, samples)
     noise = _quietest(session, ports, build)
     return _measured(session, ports, candidate, build, (checks, samples, noise))
+
+
+def _with_work(session: Session, samples: Samples) -> Session:
+    """With the work of a call that the program's own rate and time come to, if nobody said it."""
+    task, flops = session.task, samples.reported_flops
+    if not task.own_host or task.work is not None or flops is None:
+        return session
+    known = task.model_copy(update={"work": float(round(flops)), "work_from": "reported"})
+    return replace(session, task=known)
 
 
 def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
@@ -102,6 +112,8 @@ def _time(session: Session, ports: Ports, build: Build, purpose: str) -> Samples
     )
     same: dict[str, Contestant] = {"a": build, "b": build}
     against: dict[str, Contestant] = {"candidate": build, "library": "library"}
+    if session.task.own_host:
+        against = {"candidate": build}
     contestants = same if purpose == "noise" else against
     return sets.timed(ports.workbench, contestants, session.task, plan, settings.pairs_per_process)
 
@@ -115,20 +127,8 @@ def _measured(
 ) -> Step:
     checks, samples, noise = evidence
     seq = session.seq + 1
-    library_s = stats.block_seconds(samples, "library")
-    library = Iteration(
-        number=0,
-        name=f"iter000_{_library_name(session.task)}",
-        round=0,
-        decision=Decision.KEEP,
-        candidate=None,
-        build=None,
-        structure={},
-        seconds=library_s,
-        library_seconds=library_s,
-        estimate=None,
-        measurement=seq,
-    )
+    library = _reference(session.task, samples, seq)
+    library_s = library.library_seconds
     start = Iteration(
         number=1,
         name="iter001_draft",
@@ -141,9 +141,14 @@ def _measured(
         library_seconds=library_s,
         estimate=None,
         measurement=seq,
+        self_reported=session.task.own_host,
     )
     records: tuple[Record, ...] = (
-        Facts(noise=stats.noise_floor(noise), tried=guards.identity(candidate)),
+        Facts(
+            noise=stats.noise_floor(noise),
+            tried=guards.identity(candidate),
+            task=session.task if session.task.own_host else None,
+        ),
         _publishing.build_record(ports, 0, build),
         Measured(0, "verify", verification=checks),
         Measured(0, "baseline", samples=samples),
@@ -156,12 +161,32 @@ def _measured(
         outcome=Outcome.MEASURED,
         work=Work(candidate=candidate),
         detail={
-            "library_tflops": task.tflops(library.seconds),
+            "library_tflops": None if task.own_host else task.tflops(library.seconds),
             "start_tflops": task.tflops(start.seconds),
             "noise": stats.noise_floor(noise),
         },
         records=records,
         effects=_effects(session, ports, (library, start), samples),
+    )
+
+
+def _reference(task: Task, samples: Samples, seq: int) -> Iteration:
+    """The library, iter000; where there is none, the start kernel's own figure, named so."""
+    own = task.own_host
+    seconds = stats.block_seconds(samples, "candidate" if own else "library")
+    return Iteration(
+        number=0,
+        name="iter000_none" if own else f"iter000_{_library_name(task)}",
+        round=0,
+        decision=Decision.KEEP,
+        candidate=None,
+        build=None,
+        structure={},
+        seconds=seconds,
+        library_seconds=None if own else seconds,
+        estimate=None,
+        measurement=seq,
+        self_reported=own,
     )
 
 

@@ -194,7 +194,8 @@ def _time(session: Session, ports: Ports, build: Build) -> Samples:
     settings, work = ports.config.measure, session.work
     incumbent = _incumbent(session, ports)
     contestants: dict[str, Contestant] = {"candidate": build, "best": incumbent}
-    if work.phase == "confirm" or _wants_fresh_baseline(session):
+    against_library = work.phase == "confirm" or _wants_fresh_baseline(session)
+    if against_library and not session.task.own_host:
         contestants["library"] = "library"
     if work.phase == "confirm":
         # The same build once more: what a new best differs from itself is its noise floor.

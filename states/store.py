@@ -69,6 +69,7 @@ def _iteration(session: Session, ports: Ports, idea: Idea, verdict: Verdict) -> 
         library_seconds=verdict.library_seconds,
         estimate=verdict.estimate,
         measurement=work.samples[-1],
+        self_reported=session.task.own_host,
     )
 
 

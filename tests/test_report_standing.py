@@ -68,6 +68,8 @@ class Contract(_Strict):
     model: str
     gpu: str | None
     simulated: bool
+    self_reported: bool
+    work: dict[str, Any] | None
     best: Kernel
     baseline: Kernel
     ratio: float | None

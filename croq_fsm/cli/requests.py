@@ -32,6 +32,7 @@ class TaskTable(Section):
         hours: Stop after this long.
         gpu_seconds: Stop after so many seconds in the states that use the device.
         tokens: Stop after so many tokens of models and agents.
+        flops: Operations of one call of an operator that is not known.
     """
 
     dsl: str | None = None
@@ -44,6 +45,7 @@ class TaskTable(Section):
     hours: Annotated[float, Field(gt=0)] | None = None
     gpu_seconds: Annotated[float, Field(gt=0)] | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
+    flops: Annotated[float, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ def _planned(request: Request, config: Config, now: float) -> Planned:
 
 
 def _check_supported(task: Task) -> None:
+    if task.own_host:  # whether it can run is seen when it is compiled
+        return
     pairs = SUPPORTED.get(task.dsl, set())
     if (task.operator, task.dtype) not in pairs:
         known = ", ".join(f"{operator} {dtype}" for operator, dtype in sorted(pairs))

@@ -122,7 +122,7 @@ def _seeds(subject: Subject) -> tuple[int, ...]:
 
 
 def _time(workbench: Workbench, subject: Subject, build: Build) -> Samples:
-    from croq_fsm.toolchain.workbench import TimingPlan
+    from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 
     settings = subject.config.measure
     plan = TimingPlan(
@@ -135,7 +135,10 @@ def _time(workbench: Workbench, subject: Subject, build: Build) -> Samples:
         l2=settings.l2,
         seed=subject.session.seed,
     )
-    return workbench.time({"candidate": build, "library": "library"}, subject.session.task, plan)
+    against: dict[str, Contestant] = {"candidate": build, "library": "library"}
+    if subject.session.task.own_host:
+        del against["library"]
+    return workbench.time(against, subject.session.task, plan)
 
 
 def _show_build(subject: Subject, build: Build) -> None:
@@ -156,7 +159,9 @@ def _show_checks(checks: Verification) -> None:
     passed = sum(check.passed for check in checks.checks)
     typer.echo(f"  verify    {passed} of {len(checks.checks)} checks of the whole output passed")
     for check in checks.checks:
-        if not check.passed:
+        if check.skipped:
+            typer.echo(f"            {check.name}: {check.skipped}")
+        elif not check.passed:
             typer.echo(f"            {check.name} ({check.rung}): {check.detail}")
 
 
@@ -165,6 +170,14 @@ def _show_times(subject: Subject, samples: Samples) -> None:
     from croq_fsm.report import words
 
     task = subject.session.task
+    if task.own_host:
+        for label, value in (
+            ("now", stats.block_seconds(samples, "candidate")),
+            ("recorded", subject.iteration.seconds),
+        ):
+            rate = words.rate(task.tflops(value), words.decimals(task.tflops(value)))
+            typer.echo(f"  {label:<8}  {rate} TFLOPS  {words.call_time(value)} [self-reported]")
+        return
     seconds = stats.block_seconds(samples, "candidate")
     library_s = stats.block_seconds(samples, "library")
     ratio = stats.estimate(samples, "library", "candidate", seed=subject.session.seed)

@@ -31,6 +31,7 @@ class Wanted:
     ideator: str | None
     rounds: int | None
     seconds: float | None
+    flops: float | None = None
 
     @property
     def names_a_kernel(self) -> bool:
@@ -55,6 +56,9 @@ def start(
     ] = None,
     operator: Annotated[
         str | None, typer.Option(help="Default: told from the kernel's name")
+    ] = None,
+    flops: Annotated[
+        float | None, typer.Option(help="Operations of one call, where the operator is not known")
     ] = None,
     task: Annotated[
         Path | None, typer.Option(help="TOML file with one task, or several as \\[\\[tasks]]")
@@ -86,7 +90,7 @@ def start(
     from croq_fsm.cli.durations import parse_duration
 
     seconds = None if for_ is None else parse_duration(for_)
-    wanted = Wanted(dsl, dtype, shape, kernel, operator, task, ideator, rounds, seconds)
+    wanted = Wanted(dsl, dtype, shape, kernel, operator, task, ideator, rounds, seconds, flops)
     here = _simulated(place(root, config, json_log=log_json), on=simulate)
     planned = _plan(wanted, here)
     if detach:
@@ -136,6 +140,7 @@ def _requests(wanted: Wanted, here: Place) -> list[Request]:
             raise UsageError("say either --task FILE or DSL, DTYPE, SHAPE and --kernel, not both")
         single = Request(
             wanted.dsl, wanted.dtype, wanted.shape, wanted.kernel, wanted.operator,
+            flops=wanted.flops,
         )  # fmt: skip
         return [_limited(one, wanted, here) for one in several(single)]
     if wanted.task is not None:

@@ -13,6 +13,7 @@ from croq_fsm.domain.device import Device
 from croq_fsm.domain.measurement import Estimate, Samples, Verification
 from croq_fsm.domain.profile import Profile
 from croq_fsm.domain.states import Bottleneck, Category, Decision, Outcome
+from croq_fsm.domain.task import Task
 from croq_fsm.domain.work import Idea, Work
 
 
@@ -25,12 +26,14 @@ class Facts:
         noise: Relative noise floor.
         dialect: Facts about the compilers.
         tried: Normalised hash of the start kernel.
+        task: The task with what was learnt of it, where something was.
     """
 
     device: Device | None = None
     noise: float | None = None
     dialect: dict[str, str] | None = None
     tried: str | None = None
+    task: Task | None = None
 
 
 @dataclass(frozen=True)

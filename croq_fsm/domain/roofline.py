@@ -47,8 +47,8 @@ def _classify(
 ) -> tuple[Bottleneck, str]:
     if seconds < _LAUNCH_BOUND_S:
         return Bottleneck.LAUNCH, f"time.us is {seconds * 1e6:.2f}, near the cost of a launch"
-    if compute is None and memory is None:
-        return Bottleneck.MIXED, "neither work nor traffic can be set against peaks"
+    if compute is None or memory is None:
+        return _half_known(compute, memory)
     shares = {Bottleneck.COMPUTE: compute or 0.0, Bottleneck.MEMORY: memory or 0.0}
     highest = max(shares, key=lambda kind: shares[kind])
     text = (
@@ -58,3 +58,15 @@ def _classify(
     if all(share >= _NEAR_ROOF_PCT for share in shares.values()):
         return Bottleneck.MIXED, text
     return (highest if shares[highest] >= _NEAR_ROOF_PCT else Bottleneck.LATENCY), text
+
+
+def _half_known(compute: float | None, memory: float | None) -> tuple[Bottleneck, str]:
+    """A share that is not known can be the high one: only a high known share says something."""
+    for kind, share, what in (
+        (Bottleneck.COMPUTE, compute, "FLOP/s"),
+        (Bottleneck.MEMORY, memory, "bandwidth"),
+    ):
+        if share is not None:
+            found = kind if share >= _NEAR_ROOF_PCT else Bottleneck.MIXED
+            return found, f"{share:.1f} % of peak {what}, and the other share is not known"
+    return Bottleneck.MIXED, "neither work nor traffic can be set against peaks"

@@ -120,19 +120,29 @@ def _task(context: Context) -> str:
     sizes = ", ".join(f"{name} = {size}" for name, size in task.sizes.items())
     limits = ", ".join(f"{name} = {value}" for name, value in sorted(device.limits.items()))
     ratio = context.library_seconds / context.base.seconds if context.base.seconds else 0.0
+    against = "the start kernel's" if task.own_host else "the library's"
     dialect = "\n".join(f"{k}: {v}" for k, v in sorted(context.dialect.items()))
     return (
         f"## Task\n\n{task.operator} in {task.dtype}, DSL {task.dsl}, {sizes}, on {device.name}.\n"
         f"Base: iter{context.base.iteration:03d}, {context.base.seconds * 1e6:.2f} us a call, "
-        f"{ratio:.3f} of the library's speed; noise {context.noise:.2%}.\n"
+        f"{ratio:.3f} of {against} speed; noise {context.noise:.2%}.\n"
         f"Device limits: {limits}.\nStructure of the base: {context.base.structure}.\n"
         f"Flags of the base: {' '.join(context.base.candidate.flags) or 'none'}.\n"
         + (fenced("compiler", dialect, 3000) if dialect else "")
     )
 
 
+#: For kernels of unknown operators.
+_OWN_HOST = (
+    "the kernel runs in its own host part, which is frozen: change only the kernel's functions and "
+    "numeric macros that the host part does not use; a kernel prints nothing"
+)
+
+
 def _demands(context: Context) -> str:
+    own = context.task.own_host
     lines = [
+        *([_OWN_HOST] if own else []),
         "the edit applies to one active base: "
         + ", ".join(f"iter{b.iteration:03d}" for b in (context.base, *context.others)),
         "metrics names counters of the profile, and the hypothesis says what each tells",

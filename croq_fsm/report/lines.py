@@ -111,6 +111,7 @@ def state_text(session: Session, best: Iteration | None, since: float, now: floa
     if session.streak:
         parts.append(f"{words.count(session.streak, 'round')} since the last KEEP")
     mark = "SIMULATED | " if session.task.simulated else ""
+    mark += "SELF-REPORTED | " if session.task.own_host else ""
     return mark + " | ".join(parts)
 
 
@@ -171,8 +172,9 @@ def _against_library(iteration: Iteration | None, session: Session) -> str:
     """Marked with ~ where the library was timed in another window."""
     if iteration is None:
         return words.ABSENT
-    mark = "" if same_window(iteration) else "~"
-    return mark + words.times(library_ratio(iteration, session))
+    ratio = library_ratio(iteration, session)
+    mark = "" if same_window(iteration) or ratio is None else "~"
+    return mark + words.times(ratio)
 
 
 def _marks(iteration: Iteration | None, session: Session) -> str:

@@ -32,6 +32,7 @@ def measured(facts: Facts) -> list[Row]:
         *(("", f"{name}: {words.one_line(text)}") for name, text in session.device.facts.items()),
         *(("compiler", f"{name} {words.one_line(text)}") for name, text in compilers.items()),
         ("library", facts.library.name if facts.library else ""),
+        ("host part", _host(facts)),
         ("samples", _samples(facts)),
         ("sandbox", _sandbox(facts)),
         *_device(facts),
@@ -40,6 +41,12 @@ def measured(facts: Facts) -> list[Row]:
         ("seed", str(session.seed)),
         ("configuration", f"sha256 {session.config_hash}"),
     ]
+
+
+def _host(facts: Facts) -> str:
+    """Whose host part made inputs, checks and times, when it was not ours."""
+    task = facts.session.task
+    return f"the kernel's own, frozen at the start: sha256 {task.host}" if task.own_host else ""
 
 
 def _sandbox(facts: Facts) -> str:

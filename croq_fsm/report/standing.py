@@ -165,6 +165,8 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "model": task.model,
         "gpu": session.device.key or None,
         "simulated": task.simulated,
+        "self_reported": task.own_host,
+        "work": {"flops": task.work, "from": task.work_from} if task.own_host else None,
         "best": _iteration(standing.best, standing.best_tflops),
         "baseline": _iteration(standing.library, standing.library_tflops),
         "ratio": standing.ratio,

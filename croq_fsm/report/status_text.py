@@ -30,6 +30,8 @@ def block(standing: Standing) -> str:
         ("daemon", _daemon(standing)),
         ("database", str(standing.database)),
     ]
+    if session.task.own_host:
+        rows.insert(1, ("", "SELF-REPORTED: these numbers are the program's own"))
     if session.task.simulated:
         rows.insert(1, ("", "SIMULATED: these numbers are no measurements"))
     shown = [f"{label:<{_LABEL_WIDTH}}{text}" for label, text in rows if text]
@@ -53,6 +55,7 @@ def _row(session: Session, best: Iteration | None, *, mark: bool) -> str:
         f"{session.status!s:<7}  {session.round:>6}  {words.times(ratio):>7}  "
         f"{session.task.dsl} {session.task.shape_key} by {session.task.model}"
         f"{' SIMULATED' if session.task.simulated else ''}"
+        f"{' [self-reported]' if session.task.own_host else ''}"
     )
 
 
@@ -85,7 +88,7 @@ def _best(standing: Standing) -> str:
     marks = " [self-reported]" if best.self_reported else ""
     return (
         f"{best.name}  {_rate(standing, standing.best_tflops)} TFLOPS, "
-        f"{words.times(standing.ratio)} library{marks}"
+        f"{words.call_time(best.seconds)} a call, {words.times(standing.ratio)} library{marks}"
     )
 
 

@@ -43,6 +43,7 @@ def _ending(session: Session) -> str:
 
 def _best(session: Session, best: Iteration) -> str:
     mark = " SIMULATED" if session.task.simulated else ""
+    mark += " [self-reported]" if session.task.own_host else ""
     return (
         f"{best.name}: {_rate(session, best)} TFLOPS{mark} ({words.call_time(best.seconds)}), "
         f"{words.times(library_ratio(best, session))} library"

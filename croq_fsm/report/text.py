@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from croq_fsm import __version__
+from croq_fsm.domain import own_host
+from croq_fsm.domain.measurement import Verification
 from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Status
 from croq_fsm.report import advice, calls, finals, gains, summary, words
@@ -64,6 +66,7 @@ def _asked(facts: Facts) -> Lines:
             ("task", f"{task.dsl} {task.operator} {task.dtype} {_shape(facts)}"),
             ("start kernel", task.kernel),
             ("ideas by", task.model),
+            ("work", _work(facts)),
             ("limits", " or ".join(filter(None, (rounds, until))) or "none"),
             ("begun", f"{words.moment(session.created_at)} (local time)"),
             ("last step", words.moment(facts.standing.since)),
@@ -72,6 +75,17 @@ def _asked(facts: Facts) -> Lines:
             ("program", f"croq-fsm {__version__}"),
         )
     )
+
+
+def _work(facts: Facts) -> str:
+    """Operations of a call of an unknown operator; nothing for a known one."""
+    task = facts.session.task
+    if not task.own_host:
+        return ""
+    if task.work is None:
+        return "unknown; judged by time"
+    who = "given by the user" if task.work_from == "given" else "as the program reports it"
+    return f"{task.work:.6g} operations a call, {who}"
 
 
 def _shape(facts: Facts) -> str:
@@ -109,7 +123,9 @@ def _of_record(facts: Facts) -> Sequence[tuple[str, str]]:
     found = finals.rows(facts.standing.finals, facts.session.task)
     if not facts.standing.finals.regimes:
         return found
-    return [("of record", "best, library and iter001, measured together at the end:"), *found]
+    own = facts.session.task.own_host
+    who = "best and iter001 [self-reported]" if own else "best, library and iter001"
+    return [("of record", f"{who}, measured together at the end:"), *found]
 
 
 def _kernel(label: str, it: Iteration, facts: Facts) -> tuple[str, str]:
@@ -131,6 +147,8 @@ def marks(facts: Facts, it: Iteration | None) -> str:
 
 def _to_library(facts: Facts, best: Iteration) -> str:
     where = "of one measurement" if same_window(best) else "of two measurements, no interval"
+    if facts.session.task.own_host:
+        return f"{words.ABSENT} (no library for an unknown operator)"
     text = f"{words.times(library_ratio(best, facts.session))} (times {where})"
     ratio = facts.against_library()
     if ratio is None:
@@ -166,6 +184,8 @@ def _rightness(facts: Facts) -> str:
     checks = facts.checks
     if checks is None:
         return "no verification is recorded"
+    if facts.session.task.own_host:
+        return _own_checks(checks)
     whole = [c for c in checks.checks if c.rung != "sanitizer"]
     beside = [c for c in checks.checks if c.rung == "sanitizer"]
     passed = sum(c.passed for c in whole)
@@ -173,6 +193,16 @@ def _rightness(facts: Facts) -> str:
     errors = [c.rel_error for c in checks.checks if c.rel_error is not None]
     worst = f", largest relative error {max(errors):.2e}" if errors else ""
     return f"{passed} of {len(whole)} checks of the whole output passed{worst}{told}"
+
+
+def _own_checks(checks: Verification) -> str:
+    """What a program's own check said, and what nobody looked at."""
+    own = [c for c in checks.checks if c.rung == own_host.LABEL]
+    missing = ", ".join(c.name for c in checks.checks if c.skipped)
+    return (
+        f"the program's own check passed in {sum(c.passed for c in own)} of {len(own)} fresh "
+        f"processes [{own_host.LABEL}]; not run: {missing}"
+    )
 
 
 def _rounds(facts: Facts) -> Lines:
@@ -192,8 +222,9 @@ def _round(facts: Facts, record: Round) -> Lines:
     it = facts.iterations.get(record.iteration) if record.iteration is not None else None
     library = words.ABSENT
     if it is not None:
-        mark = "" if same_window(it) else "~"
-        library = mark + words.times(library_ratio(it, facts.session))
+        ratio = library_ratio(it, facts.session)
+        mark = "" if same_window(it) or ratio is None else "~"
+        library = mark + words.times(ratio)
     row = (
         f"{record.round:>5}  {record.decision.name:<12}  {_rate(facts, record.tflops):>10}  "
         f"{words.times(record.ratio):>7}  {words.interval(it.estimate if it else None):<16}  "

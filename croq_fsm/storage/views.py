@@ -101,9 +101,9 @@ def _baseline_text(task: Task, it: Iteration) -> str:
 def round_lines(layout: Layout, record: Round, attempts: list[tuple[Attempt, int]]) -> Lines:
     """Lines that a finished round adds to the logs."""
     lines = {
-        layout.log("idea-log.jsonl"): _json_line(_idea_entry(record)),
-        layout.memory("rounds.raw.jsonl"): _json_line(_raw_entry(record)),
-        layout.memory("rounds.md"): _markdown(record),
+        layout.log("idea-log.jsonl"): _json_line(_idea_entry(record) | _mark(layout.task)),
+        layout.memory("rounds.raw.jsonl"): _json_line(_raw_entry(record) | _mark(layout.task)),
+        layout.memory("rounds.md"): _markdown(record, layout.task),
     }
     if record.iteration is not None:
         lines[layout.log("results.tsv")] = tsv_row(
@@ -114,7 +114,7 @@ def round_lines(layout: Layout, record: Round, attempts: list[tuple[Attempt, int
                 _number(record.tflops),
                 record.decision.name,
                 str(record.bottleneck),
-                record.summary,
+                record.summary + _label(layout.task),
             )
         )
     if attempts:
@@ -195,6 +195,11 @@ def baseline_message(task: Task, start: Iteration, session_id: str, seq: int) ->
     )
 
 
+def _mark(task: Task) -> dict[str, Any]:
+    """What an entry of a log says beside the rest when its numbers are a program's own."""
+    return {"self_reported": True} if task.own_host else {}
+
+
 def _label(task: Task) -> str:
     return f" [{own_host.LABEL}]" if task.own_host else ""
 
@@ -257,13 +262,13 @@ def _attempt_entry(attempt: Attempt, at: int) -> dict[str, Any]:
     }
 
 
-def _markdown(record: Round) -> str:
+def _markdown(record: Round, task: Task) -> str:
     ratio = _ABSENT if record.ratio is None else f"{record.ratio:.4f}"
     return (
         f"## {record.kernel} - {timestamp(record.stored_at)}\n\n"
         f"- round: {record.round} from iter{record.base:03d}\n"
         f"- kernel: {record.kernel}\n"
-        f"- tflops: {_number(record.tflops)} (ratio to the best then: {ratio})\n"
+        f"- tflops: {_number(record.tflops)} (ratio to the best then: {ratio}){_label(task)}\n"
         f"- decision: {record.decision.name}: {_one_line(record.reason)}\n"
         f"- bottleneck: {record.bottleneck}\n"
         f"- idea: {_one_line(record.summary)}\n"

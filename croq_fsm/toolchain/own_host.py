@@ -142,7 +142,7 @@ class OwnHost:
                     work = work or flops
         return Samples(
             purpose=plan.purpose,
-            regime="isolated, as the program times itself",
+            regime="isolated (as the program times itself)",
             blocks=tuple(blocks),
             method=METHOD,
             self_reported=True,
