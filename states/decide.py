@@ -10,7 +10,7 @@ from croq_fsm.domain.session import Session
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Verdict, Work
 from croq_fsm.measure import stats
-from croq_fsm.measure.judging import judge
+from croq_fsm.measure.judging import RULES, judge
 from croq_fsm.ports import Ports
 
 
@@ -30,6 +30,7 @@ def run(session: Session, ports: Ports) -> Step:
         "noise": judged.noise,
         "reason": ruling.reason,
         "ruling": ruling.kind,
+        "rules": RULES,
     }
     # Noise depends on the kernel and on the hour; the latest A/A samples speak for both.
     records = () if fresh is None else (Facts(noise=fresh),)

@@ -149,6 +149,17 @@ def test_changed_samples_do_not_support_a_keep(spoilt: Night) -> None:
     assert spoilt.kinds() == {"decision-unsupported", "estimate-unsupported", "time-unsupported"}
 
 
+def test_an_older_nights_decisions_are_told_and_not_called_wrong(spoilt: Night) -> None:
+    """What an earlier version of the rules decided leaves a warning, whatever today's rules say."""
+    spoilt.sql("UPDATE transitions SET detail = json_remove(detail, '$.rules')")
+    spoilt.sql("UPDATE rounds SET decision = 'DISCARD' WHERE round = 1")
+    found = spoilt.report().problems
+    assert {(p.kind, p.severity) for p in found if "rules" in p.kind} == {
+        ("older-rules", "warning")
+    }
+    assert "decision-unsupported" not in {p.kind for p in found}
+
+
 def test_the_same_candidate_twice_is_found(spoilt: Night) -> None:
     """Two iterations with one candidate are found, whatever the table of tried hashes says."""
     spoilt.sql(

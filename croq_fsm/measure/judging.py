@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Final
 
 from croq_fsm.domain.decision import Policy, Ruling, Sight, rule
 from croq_fsm.domain.measurement import Estimate, Samples
 from croq_fsm.domain.work import Phase
 from croq_fsm.measure import stats
+
+#: Version of estimates and rules, written down with each decision. Raised whenever equal samples
+#: may come to another estimate or ruling, so that an audit does not call an older night wrong.
+RULES: Final = 2
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Final
+from typing import Any, Final
 
 from croq_fsm.domain.decision import Ruling
 from croq_fsm.domain.measurement import Estimate, Samples, merge
@@ -13,7 +13,7 @@ from croq_fsm.domain.records import Iteration, Round
 from croq_fsm.domain.states import Decision, Outcome
 from croq_fsm.domain.work import Phase
 from croq_fsm.measure import stats
-from croq_fsm.measure.judging import judge
+from croq_fsm.measure.judging import RULES, judge
 from croq_fsm.storage.reading import StoredMeasurement
 from croq_fsm.validation.record import Findings, Record
 
@@ -29,6 +29,10 @@ _CURE: Final = (
     "do not use this kernel; set the session aside with 'croq-fsm clean --invalid-only' and "
     "start again from a kernel that is proven"
 )
+
+#: Version of the rules before decisions wrote theirs down.
+_FIRST_RULES: Final = 1
+_CURE_RULES: Final = "nothing has to be done; 'croq-fsm validate --remeasure' times the best again"
 
 
 def check(record: Record) -> Findings:
@@ -97,6 +101,11 @@ def _ruling(
 ) -> Findings:
     """The decision follows from the samples, by the same rule as on the night."""
     where = f"rounds {done.round} ({it.name})"
+    if (rules := _decided(record, done, "rules") or _FIRST_RULES) != RULES:
+        text = f"decided by version {rules} of the rules; this program has version {RULES}"
+        found = record.problem("older-rules", where, text, cure=_CURE_RULES)
+        yield found.as_warning("its decision is not worked out again")
+        return
     phase, samples = deciding
     policy, noise = record.config.measure.decision_policy, _noise(record, done)
     session = record.session
@@ -113,12 +122,18 @@ def _ruling(
 
 def _noise(record: Record, done: Round) -> float:
     """The noise floor that DECIDE wrote down; counts where the samples show none themselves."""
+    said = _decided(record, done, "noise")
+    return (record.session.noise or 0.0) if said is None else float(said)
+
+
+def _decided(record: Record, done: Round, name: str) -> Any:
+    """What DECIDE wrote down under a name when it decided the round; None when it did not."""
     said = [
-        json.loads(t["detail"]).get("noise")
+        json.loads(t["detail"]).get(name)
         for t in record.steps.get(done.round, ())
         if t["outcome"] == Outcome.DECIDED.name
     ]
-    return next((n for n in reversed(said) if n is not None), record.session.noise or 0.0)
+    return next((value for value in reversed(said) if value is not None), None)
 
 
 def _deciding(
