@@ -28,7 +28,8 @@ _MODULES: Final = (
     "rebuild",
     "clean",
     "restore",
-    "transfer",
+    "import_",
+    "export",
     "tool",
 )
 _UNEXPECTED: Final = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from croq_fsm.cli.place import (
     place,
 )
 from croq_fsm.errors import UsageError
+
+if TYPE_CHECKING:
+    from croq_fsm.storage.inspection import Inspector
 
 
 def register(app: typer.Typer) -> None:
@@ -36,8 +39,10 @@ def report(
 
     here = place(root, config)
     with archive_of(here.root) as archive, archive.look() as inspector:
-        found = chosen(inspector, here.root, session)
-        rendered = text.render(facts.read(inspector, found, here.root, time.time()))
+        rendered = _of_import(inspector, session)
+        if rendered is None:
+            found = chosen(inspector, here.root, session)
+            rendered = text.render(facts.read(inspector, found, here.root, time.time()))
     if out is None:
         typer.echo(rendered, nl=False)
         return
@@ -46,3 +51,15 @@ def report(
     except OSError as exc:
         raise UsageError(f"the report cannot be written to {out}: {exc.strerror}") from exc
     typer.echo(f"report written to {out}")
+
+
+def _of_import(inspector: Inspector, name: str | None) -> str | None:
+    """The report of an imported session, when one is named."""
+    from croq_fsm.report import imported
+
+    if name is None or not name.startswith("imported-"):
+        return None
+    found = next((s for s in inspector.imports() if s.id.startswith(name)), None)
+    if found is None:
+        raise UsageError(f"no imported session {name!r}; 'croq-fsm status' lists them")
+    return imported.render(found, inspector.imported_rows(found.id))

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -47,6 +48,9 @@ def status(
 ) -> None:
     """Show where a session stands; never disturbs the daemon."""
     here = place(root, config)
+    if not _has_sessions(here) and session is None and (only := _imported(here)):
+        typer.echo(json.dumps({"sessions": [], "imported": only.as_json}) if as_json else only.text)
+        return
     if not _has_sessions(here):
         if session is not None:
             raise UsageError(f"no session {session!r}: {here.root.path} has none yet")
@@ -60,6 +64,34 @@ def status(
         with archive.look() as inspector:
             standing = _standing(inspector, here, session)
             typer.echo(_json(standing) if as_json else _text(inspector, standing, session))
+            if not as_json and session is None and (also := _listed(inspector)):
+                typer.echo(f"\n{also.text}")
+
+
+@dataclass(frozen=True)
+class _Imports:
+    """Sessions of other programs, for both forms of the answer."""
+
+    text: str
+    as_json: list[dict[str, Any]]
+
+
+def _imported(here: Place) -> _Imports | None:
+    """What was imported into a root without sessions of its own."""
+    if not here.root.database.is_file():
+        return None
+    try:
+        with archive_of(here.root) as archive, archive.look() as inspector:
+            return _listed(inspector)
+    except UsageError:
+        return None
+
+
+def _listed(inspector: Inspector) -> _Imports | None:
+    from croq_fsm.report import imported
+
+    found = inspector.imports()
+    return _Imports(imported.table(found), imported.as_json(found)) if found else None
 
 
 def _nothing(here: Place) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, and_, func, inspect, select, text
 from croq_fsm.domain.calls import Call
 from croq_fsm.domain.profile import Profile
 from croq_fsm.errors import ForeignSchema, UsageError
-from croq_fsm.storage import schema
+from croq_fsm.storage import imports, schema
 from croq_fsm.storage.calls import calls_of
 from croq_fsm.storage.engine import reader, translated
 from croq_fsm.storage.reading import Reader, StoredMeasurement
@@ -54,6 +54,14 @@ class Inspector(Reader):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._rows = connection
+
+    def imports(self) -> list[imports.ImportedSession]:
+        """Sessions of other programs."""
+        return imports.sessions(self._rows)
+
+    def imported_rows(self, import_id: str) -> list[dict[str, Any]]:
+        """Rows of one of them."""
+        return imports.rows_of(self._rows, import_id)
 
     def calls(self, session_id: str) -> list[Call]:
         """Calls of ideators to models and agents, oldest first."""

@@ -1,0 +1,1 @@
+"""Records of prompt-driven harnesses, read as claims: kept, counted, and never believed."""
