@@ -13,7 +13,7 @@ import pytest
 
 from croq_fsm import inbox
 from croq_fsm.config import Deadlines, Storage
-from croq_fsm.errors import LockHeld, UsageError
+from croq_fsm.errors import DiskFailed, LockHeld, UsageError
 from croq_fsm.root import Root, RootLock, find, is_locked
 from croq_fsm.storage import files, migrate
 from croq_fsm.storage.engine import writer
@@ -130,6 +130,23 @@ def test_locks_of_a_git_that_was_killed_are_told_from_others(git: Git) -> None:
     head = git.root / ".git" / "refs" / "heads" / "main.lock"
     head.touch()
     assert sorted(git.remove_stale_locks(since=time.time())) == ["index.lock", "main.lock"]
+
+
+def test_a_git_that_is_ended_by_our_own_failure_leaves_no_lock(
+    git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database fails while git runs: it is ended with its lock in place, which then goes."""
+
+    def failing(_command: object) -> None:
+        (git.root / ".git" / "index.lock").touch()
+        raise DiskFailed("no row can be written")
+
+    _write(git, "a", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(git.runner, "run", failing)
+        with pytest.raises(DiskFailed):
+            git.commit(["a"], "m\n\nCroq-Attempt: s/1\n", "s/1")
+    assert git.commit(["a"], "m\n\nCroq-Attempt: s/1\n", "s/1")
 
 
 def test_a_commit_of_the_same_step_after_a_restore_is_another_one(git: Git) -> None:

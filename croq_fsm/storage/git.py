@@ -231,18 +231,20 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",
         }
-        began = time.time()
-        done = self.runner.run(
-            Command(
-                argv=("git", *_OPTIONS, *arguments),
-                cwd=self.root,
-                deadline_s=self.deadline_s,
-                label="git",
-                env=identity,
-                stdin=stdin,
-            )
+        command = Command(
+            argv=("git", *_OPTIONS, *arguments),
+            cwd=self.root,
+            deadline_s=self.deadline_s,
+            label="git",
+            env=identity,
+            stdin=stdin,
         )
-        if done.ending is not Ending.EXITED:
-            # It had no chance to take its locks away, and nobody else will.
-            self.remove_stale_locks(began)
+        began, ended = time.time(), False
+        try:
+            done = self.runner.run(command)
+            ended = done.ending is Ending.EXITED
+        finally:
+            if not ended:
+                # It had no chance to take its locks away, and nobody else will.
+                self.remove_stale_locks(began)
         return done
