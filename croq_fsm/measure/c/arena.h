@@ -52,6 +52,11 @@ static void protect(const struct buffer *b, int writable) {
     give_up("mprotect");
 }
 
+/* Whole pages that the harness keeps for itself: closed, they can only be read. */
+static void close_pages(void *first, size_t bytes, int closed) {
+  if (mprotect(first, bytes, closed ? PROT_READ : PROT_READ | PROT_WRITE)) give_up("mprotect");
+}
+
 static void lay_bands(const struct buffer *b) {
   memset(b->map + MOAT, BAND_BYTE, b->front);
   memset((unsigned char *)b->data + b->bytes, BAND_BYTE, b->back);

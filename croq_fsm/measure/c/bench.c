@@ -34,34 +34,44 @@
 #include "fresh.h"
 #include "jail.h"
 #include "problem.h"
+#include "soil.h"
 
 enum { SETS_MAX = 64 };
 
-static int size[SIZES], threads, output_file, proof_file, jailed;
-static struct tensor inputs[INPUTS], output;
-static struct buffer work[INPUTS], result, kept;
-static const float *sets[SETS_MAX][INPUTS];
-static int set_count;
-static double *column_weights, *column, *proof;
+/* What a launch may not change, on pages of their own that nobody can write while a kernel runs:
+ * when it began, what is evicted and looked at for it, where results go. A kernel that finds them
+ * by their distance from its own data dies of writing there. */
+static union {
+  struct {
+    uint64_t start;
+    int size[SIZES], threads, output_file, proof_file, jailed, set_count;
+    struct tensor inputs[INPUTS], output;
+    struct buffer work[INPUTS], result, kept;
+    const float *sets[SETS_MAX][INPUTS];
+    double *column_weights, *column, *proof;
+  };
+  unsigned char pages[PAGE];
+} own __attribute__((aligned(PAGE)));
 
 /* A single thread cannot wait for anything in here, so the time that it had the processor is its
  * time; what neighbours took meanwhile is not. Several threads do wait, for each other. */
 static uint64_t now_ns(void) {
   struct timespec t;
-  clock_gettime(threads > 1 ? CLOCK_MONOTONIC_RAW : CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(own.threads > 1 ? CLOCK_MONOTONIC_RAW : CLOCK_THREAD_CPUTIME_ID, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The time of the start is nowhere in the frames or registers of a launch, where a kernel that
- * looks around in its callers could find it and make it later. */
-static uint64_t sealed, seal;
-
+/* The clock is read before the pages are closed, so that its value need not wait anywhere else: a
+ * call of the kernel's is too short to matter beside a launch, and is the same for all. */
 __attribute__((noinline)) static void start_clock(void) {
-  sealed = now_ns() ^ seal;
+  own.start = now_ns();
+  close_pages(&own, sizeof own, 1);
 }
 
 static uint64_t stop_clock(void) {
-  return now_ns() - (sealed ^ seal);
+  const uint64_t now = now_ns();
+  close_pages(&own, sizeof own, 0);
+  return now - own.start;
 }
 
 static uint64_t draw(void) {
@@ -72,42 +82,42 @@ static uint64_t draw(void) {
 
 /* A poisoned output, and nothing of it or of the inputs in a cache when `cold` is set. */
 static void set_out(int cold) {
-  poison(&result);
-  for (int i = 0; cold && i < INPUTS; ++i) evict(work[i].data, work[i].bytes);
-  if (cold) evict(result.data, result.bytes);
+  poison(&own.result);
+  for (int i = 0; cold && i < INPUTS; ++i) evict(own.work[i].data, own.work[i].bytes);
+  if (cold) evict(own.result.data, own.result.bytes);
 }
 
 static void prepare_set(const float *const *set, size_t down, size_t right) {
   for (int i = 0; i < INPUTS; ++i) {
-    const struct tensor *t = &inputs[i];
-    protect(&work[i], 1);
-    roll(work[i].data, set[i], t->rows, t->cols, t->rolls_rows ? down : 0, t->rolls_cols ? right : 0);
-    protect(&work[i], 0);
+    const struct tensor *t = &own.inputs[i];
+    protect(&own.work[i], 1);
+    roll(own.work[i].data, set[i], t->rows, t->cols, t->rolls_rows ? down : 0, t->rolls_cols ? right : 0);
+    protect(&own.work[i], 0);
   }
   set_out(0);
 }
 
 static void prepare_content(uint64_t content, int cold) {
   for (unsigned i = 0; i < INPUTS; ++i) {
-    protect(&work[i], 1);
-    fill(work[i].data, work[i].bytes / sizeof(float), content, i);
-    protect(&work[i], 0);
+    protect(&own.work[i], 1);
+    fill(own.work[i].data, own.work[i].bytes / sizeof(float), content, i);
+    protect(&own.work[i], 0);
   }
   set_out(cold);
 }
 
 static void call_kernel(void) {
   float *in[INPUTS];
-  for (int i = 0; i < INPUTS; ++i) in[i] = work[i].data;
-  launch(in, result.data, size);
+  for (int i = 0; i < INPUTS; ++i) in[i] = own.work[i].data;
+  launch(in, own.result.data, own.size);
 }
 
 /* Adds an error to the answer if the kernel wrote beside its output; returns whether it did. */
 static int has_strayed(struct answer *a) {
-  const long damage = band_damage(&result);
+  const long damage = band_damage(&own.result);
   if (!damage) return 0;
-  lay_bands(&result);
-  say(a, "{\"ok\": false, \"error\": \"the kernel wrote outside its output %s: %ld bytes %s\"}", result.name,
+  lay_bands(&own.result);
+  say(a, "{\"ok\": false, \"error\": \"the kernel wrote outside its output %s: %ld bytes %s\"}", own.result.name,
       labs(damage), damage > 0 ? "behind its end" : "before its start");
   return 1;
 }
@@ -121,43 +131,48 @@ static void write_at(int file, const void *from, size_t bytes, size_t at) {
 }
 
 static void write_output(struct answer *a, const struct buffer *from) {
-  write_at(output_file, from->data, from->bytes, 0);
+  write_at(own.output_file, from->data, from->bytes, 0);
   say(a, "{\"ok\": true");
 }
 
 /* The proof of a launch that is over; `number` is its place in the file. */
 static void prove(uint64_t number, uint64_t vector) {
-  const size_t bytes = proof_length(output.rows) * sizeof *proof;
-  weights(column_weights, output.cols, vector);
-  project(result.data, output.rows, output.cols, column_weights, column);
-  fold(column, output.rows, vector, proof);
-  write_at(proof_file, proof, bytes, number * bytes);
+  const size_t bytes = proof_length(own.output.rows) * sizeof *own.proof;
+  weights(own.column_weights, own.output.cols, vector);
+  project(own.result.data, own.output.rows, own.output.cols, own.column_weights, own.column);
+  fold(own.column, own.output.rows, vector, own.proof);
+  write_at(own.proof_file, own.proof, bytes, number * bytes);
 }
 
 static const float *const *set_of(const char *request) {
   const uint64_t wanted = number_of(request, "set", 0);
-  if (wanted >= (uint64_t)set_count) give_up("no such input set");
-  return sets[wanted];
+  if (wanted >= (uint64_t)own.set_count) give_up("no such input set");
+  return own.sets[wanted];
 }
 
 static void serve_run(const char *request, struct answer *a) {
-  const size_t down = number_of(request, "down", 0) % output.rows, right = number_of(request, "right", 0) % output.cols;
+  const size_t down = number_of(request, "down", 0) % own.output.rows;
+  const size_t right = number_of(request, "right", 0) % own.output.cols;
   const uint64_t repeats = number_of(request, "repeats", 1);
   uint64_t first = 0, intact = 1, repeatable = 1;
+  soil_heap();
   for (uint64_t i = 0; i < repeats; ++i) {
     uint64_t before[INPUTS];
     prepare_set(set_of(request), down, right);
-    for (int j = 0; j < INPUTS; ++j) before[j] = checksum(work[j].data, work[j].bytes);
+    for (int j = 0; j < INPUTS; ++j) before[j] = checksum(own.work[j].data, own.work[j].bytes);
+    soil_stack();
+    close_pages(&own, sizeof own, 1);
     call_kernel();
-    for (int j = 0; j < INPUTS; ++j) intact &= before[j] == checksum(work[j].data, work[j].bytes);
+    close_pages(&own, sizeof own, 0);
+    for (int j = 0; j < INPUTS; ++j) intact &= before[j] == checksum(own.work[j].data, own.work[j].bytes);
     if (has_strayed(a)) return;
-    const uint64_t sum = checksum(result.data, result.bytes);
+    const uint64_t sum = checksum(own.result.data, own.result.bytes);
     if (!i) first = sum;
     repeatable &= sum == first;
   }
-  write_output(a, &result);
+  write_output(a, &own.result);
   say(a, ", \"intact\": %s, \"repeatable\": %s, \"jailed\": %s}", intact ? "true" : "false",
-      repeatable ? "true" : "false", jailed ? "true" : "false");
+      repeatable ? "true" : "false", own.jailed ? "true" : "false");
 }
 
 enum mode { TIME, IDLE, COUNT };
@@ -192,7 +207,6 @@ static void tell_counters(struct answer *a) {
 static struct shot shoot(uint64_t seed, int cold, enum mode mode) {
   struct shot shot = {.drawn = draw()};
   prepare_content(mix(mix(seed) ^ shot.drawn), cold);
-  seal = mix(seal ^ shot.drawn); /* another one for each launch */
   if (mode == COUNT) count(1);
   start_clock();
   if (mode != IDLE) call_kernel();
@@ -205,23 +219,27 @@ static void serve_launches(const char *request, struct answer *a, enum mode mode
   const uint64_t launches = number_of(request, "launches", 1), seed = number_of(request, "seed", 0);
   const uint64_t audit = number_of(request, "audit", launches - 1);
   const int cold = !text_is(request, "l2", "hot");
-  struct shot *shots = calloc(launches, sizeof *shots);
-  if (!shots) give_up("memory for times");
+  const size_t room = round_up(launches * sizeof(struct shot), PAGE);
+  struct shot *shots = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (shots == MAP_FAILED) give_up("memory for times");
   for (uint64_t i = 0; i < launches; ++i) {
-    shots[i] = shoot(seed + i, cold, mode);
+    close_pages(shots, room, 1); /* or a launch could better the times of those before it */
+    const struct shot shot = shoot(seed + i, cold, mode);
+    close_pages(shots, room, 0);
     if (has_strayed(a)) {
-      free(shots);
+      munmap(shots, room);
       return;
     }
+    shots[i] = shot;
     shots[i].vector = draw();
     prove(i, shots[i].vector);
-    if (i == audit) memcpy(kept.data, result.data, result.bytes);
+    if (i == audit) memcpy(own.kept.data, own.result.data, own.result.bytes);
   }
   say(a, "{\"ok\": true");
   tell_shots(a, shots, launches);
   if (mode == COUNT) tell_counters(a);
   say(a, "}");
-  free(shots);
+  munmap(shots, room);
 }
 
 static void serve(const char *request, struct answer *a) {
@@ -234,7 +252,7 @@ static void serve(const char *request, struct answer *a) {
   else if (text_is(request, "cmd", "count"))
     serve_launches(request, a, COUNT);
   else if (text_is(request, "cmd", "dump")) {
-    write_output(a, &kept);
+    write_output(a, &own.kept);
     say(a, "}");
   } else
     say(a, "{\"ok\": false, \"error\": \"unknown request\"}");
@@ -242,18 +260,18 @@ static void serve(const char *request, struct answer *a) {
 
 static void map_set(const char *path) {
   size_t bytes = 0;
-  for (int i = 0; i < INPUTS; ++i) bytes += bytes_of(&inputs[i]);
+  for (int i = 0; i < INPUTS; ++i) bytes += bytes_of(&own.inputs[i]);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   struct stat found;
-  if (file < 0 || fstat(file, &found) || (size_t)found.st_size != bytes || set_count == SETS_MAX) give_up(path);
+  if (file < 0 || fstat(file, &found) || (size_t)found.st_size != bytes || own.set_count == SETS_MAX) give_up(path);
   const char *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file, 0);
   if (at == MAP_FAILED) give_up(path);
   close(file);
   for (int i = 0; i < INPUTS; ++i) {
-    sets[set_count][i] = (const float *)at;
-    at += bytes_of(&inputs[i]);
+    own.sets[own.set_count][i] = (const float *)at;
+    at += bytes_of(&own.inputs[i]);
   }
-  ++set_count;
+  ++own.set_count;
 }
 
 static int create(const char *path) {
@@ -272,21 +290,24 @@ static void pin(const char *cpus) {
 
 static void set_up(int argc, char **argv) {
   char *at = argv[1];
-  for (int i = 0; i < SIZES; ++i, at += *at == 'x') size[i] = (int)strtol(at, &at, 10);
-  threads = atoi(argv[2]);
+  for (int i = 0; i < SIZES; ++i, at += *at == 'x') own.size[i] = (int)strtol(at, &at, 10);
+  own.threads = atoi(argv[2]);
   pin(argv[3]);
-  describe(size, inputs, &output);
-  for (int i = 0; i < INPUTS; ++i) watched[i] = &work[i], work[i] = make_buffer(inputs[i].name, bytes_of(&inputs[i]), 0);
-  watched[INPUTS] = &result;
-  result = make_buffer(output.name, bytes_of(&output), 1);
-  kept = make_buffer("kept", bytes_of(&output), 0);
-  lay_bands(&result);
-  column_weights = calloc(output.cols, sizeof *column_weights);
-  column = calloc(output.rows, sizeof *column);
-  proof = calloc(proof_length(output.rows), sizeof *proof);
-  if (!column_weights || !column || !proof) give_up("memory for proofs");
-  output_file = create(argv[4]);
-  proof_file = create(argv[5]);
+  describe(own.size, own.inputs, &own.output);
+  for (int i = 0; i < INPUTS; ++i) {
+    own.work[i] = make_buffer(own.inputs[i].name, bytes_of(&own.inputs[i]), 0);
+    watched[i] = &own.work[i];
+  }
+  watched[INPUTS] = &own.result;
+  own.result = make_buffer(own.output.name, bytes_of(&own.output), 1);
+  own.kept = make_buffer("kept", bytes_of(&own.output), 0);
+  lay_bands(&own.result);
+  own.column_weights = calloc(own.output.cols, sizeof *own.column_weights);
+  own.column = calloc(own.output.rows, sizeof *own.column);
+  own.proof = calloc(proof_length(own.output.rows), sizeof *own.proof);
+  if (!own.column_weights || !own.column || !own.proof) give_up("memory for proofs");
+  own.output_file = create(argv[4]);
+  own.proof_file = create(argv[5]);
   for (int i = 6; i < argc; ++i) map_set(argv[i]);
 }
 
@@ -296,10 +317,9 @@ int main(int argc, char **argv) {
   if (argc < 6) return 2;
   watch_faults((char *)&answer);
   set_up(argc, argv);
-  seal = draw();
   open_counters();
   setvbuf(stdin, malloc(REQUEST_CAP), _IOFBF, REQUEST_CAP); /* or stdio would ask for the file's kind */
-  jailed = close_jail(threads);
+  own.jailed = close_jail(own.threads);
   while (fgets(request, sizeof request, stdin)) {
     serve(request, &answer);
     send_answer(&answer);
