@@ -23,6 +23,15 @@ from croq_fsm.toolchain.croqtile import CroqtileWorkbench
 MEMBERS = {
     "two_consumers": COMPILED["persistent_200"],
     "bands": replace(COMPILED["persistent_200"], order="gm", group=8, uniform=True, unroll=4),
+    "panels": Gemm(
+        tile_n=192, stages=4, ctas=132, registers=(40, 232), uniform=True, layout="panels"
+    ),
+    "panels_in_turns": Gemm(
+        stages=4, ctas=132, registers=(40, 232), uniform=True, layout="panels", turns=2, unroll=4
+    ),
+    "bf16_panels_in_turns": Gemm(
+        stages=4, ctas=132, registers=(40, 232), layout="panels", turns=2, element="bf16"
+    ),
     "three_consumers": Gemm(
         tile_m=192, tile_n=104, stages=4, consumers=3, ctas=132, registers=(32, 160)
     ),
@@ -37,7 +46,7 @@ def text_of(config: Gemm) -> str:
 @pytest.mark.parametrize("config", MEMBERS.values(), ids=MEMBERS)
 def test_it_is_proposed_where_it_fits(config: Gemm) -> None:
     """A base whose generated text has all the places gets the idea, with evidence."""
-    asked = context(source=render(config), generated=text_of(config))
+    asked = context(source=render(config), generated=text_of(config), dtype=config.element)
     found = [p for p in CroqtileMoves().proposals(asked) if "group_store" in p.levers]
     assert [p.patches for p in found] == [patches._group_store(config)]
     assert found[0].metrics
@@ -58,7 +67,8 @@ def test_it_is_not_proposed_twice_nor_without_its_text() -> None:
     "change",
     [
         {"ctas": 0},
-        {"layout": "panels", "tile_n": 192},
+        {"staging": "stage"},
+        {"layout": "panels", "tile_n": 256, "turns": 4},
         {"guard": "event"},
         {"tile_m": 64, "consumers": 1, "registers": None},
         {"tile_m": 256},
@@ -66,7 +76,7 @@ def test_it_is_not_proposed_twice_nor_without_its_text() -> None:
     ids=str,
 )
 def test_other_structures_keep_the_common_store(change: dict[str, object]) -> None:
-    """One tile a block, panels, events, a lone consumer and tall shares are not patched."""
+    """One tile a block, dead stages, lone panels or consumers, events, tall shares stay."""
     config = replace(MEMBERS["two_consumers"], **change)  # type: ignore[arg-type]
     assert not patches.can_store_by_group(config)
     assert patches.group_store(config, text_of(MEMBERS["two_consumers"])) == ()
@@ -105,7 +115,7 @@ def test_the_compilers_take_it(config: Gemm, tmp_path: Path) -> None:
     need_choreo()
     need_nvcc()
     bench = workbench(tmp_path)
-    asked = task("f16", MAIN)
+    asked = task(config.element, MAIN)
     plain = bench.build(Candidate(source=render(config)), asked)
     text = bench.read(plain.generated).decode()
     found = patches.group_store(config, text)
@@ -130,7 +140,7 @@ def test_it_is_right_on_a_device(config: Gemm, shape: tuple[int, ...], tmp_path:
     bench = CroqtileWorkbench(
         real_runner(), Config(deadlines=Deadlines(verify_s=20.0)), tmp_path / "c", tmp_path / "w"
     )
-    asked = task("f16", shape)
+    asked = task(fit.element, shape)
     candidate = Candidate(source=render(fit), patches=patches._group_store(fit))
     found = bench.verify(bench.build(candidate, asked), asked, (1, 2, 3))
     assert found.passed, found.first_failure

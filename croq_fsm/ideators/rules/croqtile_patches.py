@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from croq_fsm.domain.ideas import Replace
@@ -26,12 +27,16 @@ _MAP: Final = re.compile(
 )
 _OPERANDS: Final = 2
 
-
 #: Indentation of the epilogue in the generated text of a persistent member.
 _EPILOGUE: Final = "\n" + " " * 10
 
-#: Marks the patches of a store by warpgroup: the one that moves a warpgroup's rows out alone.
 _OWN_ROWS: Final = " + strip * 64), out_s + strip * "
+
+#: Marks the patches of a store by warpgroup: a warpgroup's rows move out alone.
+_MARK: Final = "out_s + strip * "
+
+_FENCE: Final = "cde::fence_proxy_async_shared_cta();"
+_READ: Final = "cde::cp_async_bulk_wait_group_read<0>();"
 
 
 def uniform_index(generated: str) -> tuple[Replace, ...]:
@@ -54,54 +59,129 @@ def group_store(config: Gemm, generated: str) -> tuple[Replace, ...]:
 
 
 def can_store_by_group(config: Gemm) -> bool:
-    """Whether a member's rows can leave by warpgroup: plain rows, one block of 64 for each."""
-    plain = config.layout == "rows" and config.staging == "tile" and config.turns == 1
-    walks = config.ctas > 0 and config.guard == "barrier"
-    return plain and walks and config.consumers > 1 and config.rows == 1
+    """Whether a member's rows can leave by warpgroup: a block of 64 rows for each of several."""
+    walks = config.ctas > 0 and config.guard == "barrier" and config.staging == "tile"
+    # A lone panel leaves by a copy of another form.
+    several = config.layout == "rows" or config.tile_n // config.turns > config.panel
+    return walks and several and config.consumers > 1 and config.rows == 1
 
 
 def stores_by_group(patches: Iterable[Replace]) -> bool:
     """Whether patches make the output leave by warpgroup."""
-    return any(_OWN_ROWS in patch.replace for patch in patches)
+    return any(_MARK in patch.replace for patch in patches)
 
 
 def _group_store(config: Gemm) -> tuple[Replace, ...]:
-    """The patches for a member; see the comments for what keeps the staging tile right.
+    """The patches for a member.
 
     A warpgroup's rows of the staging tile are its own. Its first thread starts the copy and
-    waits, before the next tile's rows are written, until the copy has read them; a barrier of
-    the warpgroup alone makes the others wait for it. Before a block ends, all copies were read.
+    waits, before rows are written again, until the copy has read them; a barrier of the
+    warpgroup alone makes the others wait for it. Before a block ends, all copies were read.
     """
-    threads, own = WARPGROUP * config.consumers, _own_barrier()
-    meet = f"choreo::named_barrier_sync({threads}, 15);"
-    fence = "cde::fence_proxy_async_shared_cta();"
-    read = "cde::cp_async_bulk_wait_group_read<0>();"
-    one = f"if (threadIdx.x % {WARPGROUP} == 0)"
-    first = " || ".join(f"threadIdx.x == {WARPGROUP * (i + 1)}" for i in range(config.consumers))
-    guard = f'asm volatile("bar.sync %0, %1;" :: "r"(1), "r"({threads}) : "memory");'
-    elected = f"if (({first}) && __choreo_vg4id_x == 1) {{"
-    box = "{{(uint32_t)({}), (uint32_t)({})}};\n  uint32_t __choreo_tma_2_elem"
-    at = f"(block_m * {config.tile_m}"
-    pairs = (
-        (guard, f"{one} {read}{_EPILOGUE}{own}"),
-        (
-            _EPILOGUE.join((meet, fence, meet, elected)),
-            _EPILOGUE.join((fence, own, f"{one} {{")),
-        ),
-        (f"{at}), out_s);", f"{at}{_OWN_ROWS}{WGMMA_M * config.tile_n});"),
-        (f"{_EPILOGUE}  {read}", ""),
-        (
-            "  } // end inthreads\n  } // end parallel-by",
-            f"  }} // end inthreads\n  {read}\n  }} // end parallel-by",
-        ),
-        (box.format(config.tile_n, config.tile_m), box.format(config.tile_n, WGMMA_M)),
-    )
+    text = _Epilogue.of(config)
+    pairs = _panels(text) if config.layout == "panels" else _rows(text)
+    end = "  } // end inthreads\n", "  } // end parallel-by"
+    pairs.append(("".join(end), f"  {_READ}\n".join(end)))
     return tuple(Replace(search=search, replace=text) for search, text in pairs)
 
 
-def _own_barrier() -> str:
-    """A barrier of one consumer; 0 and 15 are the compiler's."""
-    return f'asm volatile("bar.sync %0, %1;" :: "r"(1 + strip), "r"({WARPGROUP}) : "memory");'
+@dataclass(frozen=True)
+class _Epilogue:
+    """Pieces of the epilogue as the compiler writes it, and as the patches want it.
+
+    Attributes:
+        config: The member.
+        guard: Barrier of all consumers before the staging tile is written.
+        meet: Barrier of all consumers before the copy.
+        elected: Opens the block of the thread that copies.
+        own: Barrier of one warpgroup; 0 and 15 are the compiler's.
+        one: Names a warpgroup's first thread.
+    """
+
+    config: Gemm
+    guard: str
+    meet: str
+    elected: str
+    own: str
+    one: str
+
+    @classmethod
+    def of(cls, config: Gemm) -> _Epilogue:
+        """For the numbers of a member."""
+        threads = WARPGROUP * config.consumers
+        first = (f"threadIdx.x == {WARPGROUP * (i + 1)}" for i in range(config.consumers))
+        return cls(
+            config=config,
+            guard=f'asm volatile("bar.sync %0, %1;" :: "r"(1), "r"({threads}) : "memory");',
+            meet=f"choreo::named_barrier_sync({threads}, 15);",
+            elected=f"if (({' || '.join(first)}) && __choreo_vg4id_x == 1) {{",
+            own=f'asm volatile("bar.sync %0, %1;" :: "r"(1 + strip), "r"({WARPGROUP}) : "memory");',
+            one=f"if (threadIdx.x % {WARPGROUP} == 0)",
+        )
+
+    @property
+    def free(self) -> str:
+        """The warpgroup's rows may be written again."""
+        return f"{self.one} {_READ}{_EPILOGUE}{self.own}"
+
+    def box(self, turn: int, *sizes: int) -> str:
+        """Sizes of the box that an output's copy moves, up to the next declaration."""
+        listed = ", ".join(f"(uint32_t)({size})" for size in sizes)
+        return f"{{{listed}}};\n  uint32_t __choreo_tma_{2 + turn}_elem"
+
+
+def _rows(text: _Epilogue) -> list[tuple[str, str]]:
+    """Plain rows: one copy of the tile becomes one for each warpgroup."""
+    config, at = text.config, f"(block_m * {text.config.tile_m}"
+    return [
+        (text.guard, text.free),
+        (
+            _EPILOGUE.join((text.meet, _FENCE, text.meet, text.elected)),
+            _EPILOGUE.join((_FENCE, text.own, f"{text.one} {{")),
+        ),
+        (f"{at}), out_s);", f"{at}{_OWN_ROWS}{WGMMA_M * config.tile_n});"),
+        (f"{_EPILOGUE}  {_READ}", ""),
+        (text.box(0, config.tile_n, config.tile_m), text.box(0, config.tile_n, WGMMA_M)),
+    ]
+
+
+def _panels(text: _Epilogue) -> list[tuple[str, str]]:
+    """Panels: each warpgroup's rows of all panels of a turn lie together, and leave together."""
+    config, pairs = text.config, list[tuple[str, str]]()
+    width, at = config.tile_n // config.turns, f"(block_m * {config.tile_m}"
+    count = width // config.panel
+    commit = f"{_EPILOGUE}  cde::cp_async_bulk_commit_group();"
+    for turn in range(config.turns):
+        column = f"(anon_0 + {turn}) * {count}"
+        if turn == 0:
+            column = f"block_n * {config.tile_n // config.panel}"
+        shared = f"store_panels((float*)sums, (f16*)out_s, {config.tile_m}, (strip * 64)"
+        mine = f"store_panels((float*)sums, (f16*)out_s + strip * {WGMMA_M * width}, {WGMMA_M}, 0"
+        if config.element != "f16":
+            shared, mine = (s.replace("(f16*)", f"({config.element}*)") for s in (shared, mine))
+        copy = (
+            f"{_EPILOGUE}  cde::cp_async_bulk_tensor_3d_shared_to_global("
+            f"&__choreo_tma_{2 + turn}_tensor_map, "
+        )
+        pairs += [
+            (
+                f"{text.guard}{_EPILOGUE}{shared}, {turn * width});",
+                f"{text.free}{_EPILOGUE}{mine}, {turn * width});",
+            ),
+            (
+                _EPILOGUE.join((_FENCE, text.meet, text.elected)) + copy,
+                _EPILOGUE.join((_FENCE, text.own, f"{text.one} {{")) + copy,
+            ),
+            (
+                f"{at}), ({column}), out_s);{commit}{_EPILOGUE}  {_READ}",
+                f"{at} + strip * 64), ({column}), out_s + strip * {WGMMA_M * width});{commit}",
+            ),
+            (
+                text.box(turn, config.panel, config.tile_m, count),
+                text.box(turn, config.panel, WGMMA_M, count),
+            ),
+        ]
+    return pairs
 
 
 def has_uniform(patches: Iterable[Replace]) -> bool:
