@@ -83,6 +83,18 @@ def test_restore_waits_for_nobody(stage: Stage) -> None:
     assert stage.root.database.read_bytes() == before
 
 
+@pytest.mark.parametrize("lost", ["gone", "empty"])
+def test_a_lost_database_is_said_by_every_face(stage: Stage, lost: str) -> None:
+    """Nothing calls a used root new, or its record sound, when its database is gone or empty."""
+    stage.root.database.unlink()
+    if lost == "empty":
+        stage.root.database.touch()
+    for command in (("status",), ("status", "--json"), ("validate",), ("report",), ("resume",)):
+        assert stage.run(*command) == DatabaseDamaged.exit_code, command
+    assert stage.run("restore", "--yes") == 0, stage.log.read_text()
+    assert stage.run("validate") == 0, stage.log.read_text()
+
+
 def test_a_restore_that_was_killed_can_be_done_again(stage: Stage) -> None:
     """Killed in between there is no database; no start begins anew, and restore finishes it."""
 

@@ -122,7 +122,9 @@ def _check(here: Place, name: str | None, *, reopen: bool, limits: Limits) -> No
     Only a database of this very revision can be asked; an older one is migrated first.
     """
     from croq_fsm.errors import ForeignSchema
+    from croq_fsm.storage.engine import refuse_loss
 
+    refuse_loss(here.root.database)
     if not here.root.database.is_file():
         raise UsageError(f"no session in {here.root.path} yet; 'croq-fsm start' makes one")
     try:

@@ -103,6 +103,9 @@ def _nothing(here: Place) -> str:
 
 def _has_sessions(here: Place) -> bool:
     """Whether there is a row; a database that is just being made has none."""
+    from croq_fsm.storage.engine import refuse_loss
+
+    refuse_loss(here.root.database)
     if not here.root.database.is_file():
         return False
     try:

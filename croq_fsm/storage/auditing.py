@@ -19,7 +19,7 @@ from croq_fsm.domain.records import Attempt
 from croq_fsm.domain.work import Idea
 from croq_fsm.errors import UsageError
 from croq_fsm.storage import migrate, schema
-from croq_fsm.storage.engine import reader, translated
+from croq_fsm.storage.engine import reader, refuse_loss, translated
 from croq_fsm.storage.reading import Reader
 
 #: What a row that this program did not write can raise when it is read as a value.
@@ -200,6 +200,7 @@ def opened(path: Path) -> Iterator[Auditor]:
         ForeignSchema: It is newer than this program, or another program's.
         DatabaseDamaged: It is no whole SQLite database.
     """
+    refuse_loss(path)
     if not path.exists() or path.stat().st_size == 0:
         raise NothingYet(f"no database at {path}; start a session first, or name its --root")
     engine = reader(path)

@@ -45,9 +45,8 @@ def writer(path: Path) -> Engine:
         DatabaseDamaged: The file is no SQLite database or fails ``quick_check``.
     """
     _check_file_system(path)
-    fresh = not path.exists() or path.stat().st_size == 0
-    if fresh and _used(path).exists():
-        raise DatabaseDamaged(_damaged_text(path, "it is empty or gone, but this root was used"))
+    refuse_loss(path)
+    fresh = _holds_nothing(path)
     if not fresh:
         _check_header(path)
     engine = create_engine(
@@ -67,6 +66,16 @@ def mark_used(path: Path) -> None:
     _used(path).touch()
 
 
+def refuse_loss(path: Path) -> None:
+    """Raise DatabaseDamaged when nothing is left of a database that has held something."""
+    if _holds_nothing(path) and _used(path).exists():
+        raise DatabaseDamaged(_damaged_text(path, "it is empty or gone, but this root was used"))
+
+
+def _holds_nothing(path: Path) -> bool:
+    return not path.exists() or path.stat().st_size == 0
+
+
 def _used(path: Path) -> Path:
     return path.with_suffix(".used")
 
@@ -78,6 +87,7 @@ def reader(path: Path) -> Engine:
         UsageError: The file does not exist.
         ForeignSchema, DatabaseDamaged: As for ``writer``.
     """
+    refuse_loss(path)
     if not path.is_file():
         raise UsageError(f"no database at {path}; start a session first, or name its --root")
     _check_header(path)
