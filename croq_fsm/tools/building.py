@@ -100,8 +100,10 @@ def build_iter(daemon: Daemon, sources: Sources) -> Answer:
         base = reader.iteration(session.id, plan.base).candidate
     proposal = plan.proposal(source, flags, patches, base.source if base else "")
     drive = _drive(daemon, session, proposal)
+    # A repair begins where a build has already been: what was there before does not count.
+    after = session.seq + 1 if drive.repairing else 0
     try:
-        session = drive.until(session, lambda s: s.state in _BUILT or s.round >= plan.round)
+        session = drive.until(session, lambda s: s.seq >= after and s.state in _BUILT)
     except AttemptFailed as exc:
         return _attempt_failed(session, exc)
     return _told(session, sources)

@@ -1,0 +1,1 @@
+"""A session for other programs and other people: kernel, report, script, trials."""
