@@ -20,7 +20,8 @@ _OTHER_VARIABLES: Final = frozenset(
     {"CROQ_FSM_CONFIG_DIR", "CROQ_FSM_ANNOUNCE", "CROQ_FSM_TEST_CACHE"}
 )
 
-Seconds = Annotated[float, Field(gt=0)]
+#: Up to a year: whoever means longer has mistyped it, and sums with it overflow.
+Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -31,6 +32,8 @@ def _own_place(path: str) -> str:
         raise ValueError(
             f"{path!r} must be a path below the root, or an absolute one, without '..'"
         )
+    if ".git" in (part.lower() for part in parts):
+        raise ValueError(f"{path!r} lies in git's own folder, which must not be written to")
     return path
 
 

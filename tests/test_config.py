@@ -125,6 +125,20 @@ def test_bad_variables_are_named(
         load(None)
 
 
+@pytest.mark.parametrize("path", [".git/config", "sub/.GIT/hooks/post-commit", "/x/.git/index"])
+def test_nothing_is_written_into_gits_own_folder(path: str) -> None:
+    """A view with such a path would make an end of the repository."""
+    with pytest.raises(ValueError, match="git's own folder"):
+        Config.model_validate({"storage": {"compaction_summary": path}})
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e308, float("inf"), float("nan")])
+def test_absurd_lengths_of_time_are_errors(seconds: float) -> None:
+    """They are refused when they are read, not by an overflow in the night."""
+    with pytest.raises(ValueError, match="block_s"):
+        Config.model_validate({"measure": {"block_s": seconds}})
+
+
 @pytest.mark.parametrize("folder", ["", ".", "..", "../../etc", "a/../..", "/"])
 def test_the_state_has_a_folder_of_its_own(folder: str) -> None:
     """The root itself and what climbs out of it would be written into, and hidden from git."""
