@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from croq_fsm.domain.build import Candidate
@@ -117,6 +118,7 @@ class Features:
         return self.tile_m * self.tile_n * self.accumulate // (4 * WARPGROUP * groups)
 
 
+@lru_cache(maxsize=128)
 def features(candidate: Candidate) -> Features | None:
     """Read a candidate; None for a text that is no GEMM that this model knows."""
     kernel = KernelText(candidate.source)
