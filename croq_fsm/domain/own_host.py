@@ -55,8 +55,12 @@ _SAYS: Final = re.compile(
     r"\b(printf|fprintf|puts|putchar|println|print|cout|fputs|fwrite|exit|_Exit|abort)\b"
 )
 _SWITCHED_ON: Final = re.compile(
-    r"\b\w*(?:skip|disable|no)_?(?:verif|check|timing)\w*\s*=\s*(?:true|[1-9]\d*)\b", re.IGNORECASE
+    r"\b(?:bool|int|auto)\s+\w*(?:skip|disable|no)_?(?:verif|check|timing)\w*"
+    r"\s*=\s*(?:true|[1-9]\d*)\b",
+    re.IGNORECASE,
 )
+#: Flags that take assertions out of a host part, or comparisons with what is no number.
+_HOST_FLAGS: Final = re.compile(r"-DNDEBUG|-Ofast|-ffast-math|-ffinite-math-only")
 _OF: Final = {
     "c": "function with the operator's name",
     "cuda": "`__global__` or `__device__` function",
@@ -178,6 +182,11 @@ def problems(candidate: Candidate, dsl: str, name: str, wanted: str) -> list[str
             f"`{said[1]}` in the kernel: what is printed is the host part's word, and a kernel "
             "neither prints nor ends the program"
         )
+    found += [
+        f"flag {flag} is for the host part, too, and would change what its check sees; leave it out"
+        for flag in candidate.flags
+        if _HOST_FLAGS.search(flag)
+    ]
     if candidate.patches:
         found.append("patches of generated code: it holds the host part, too; edit the source")
     return found

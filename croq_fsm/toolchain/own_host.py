@@ -43,6 +43,7 @@ _NOT_RUN: Final = {
     "own-inputs": "the program makes its inputs itself",
     "hidden-shapes": "the size is written in the program",
     "guard-bands": "the program allocates its memory itself",
+    "static-rules": "they are made for kernels of known operators",
     "library": "there is no library for an unknown operator",
 }
 _LARGEST_FILE: Final = 64 << 20
