@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from cli_support import Shell, shell
 
+from croq_fsm.cli.main import main
 from croq_fsm.domain.ideas import apply_replacements
 from croq_fsm.domain.states import Decision, State
 from croq_fsm.errors import UsageError
@@ -243,6 +245,32 @@ def test_the_key_is_matched_exactly(hand: Hand) -> None:
     assert hand("activity-trace", *KEY)[1]["transitions"][-1]["to_state"] == "PROFILE"
 
 
+def test_a_plan_can_be_read_again(hand: Hand) -> None:
+    """Without a plan checkpoint read ends in 2; with one it gives back idea, levers and stage."""
+    assert hand("checkpoint", "read", *KEY)[0] == 2
+    hand.profile()
+    hand.plan("again", "it's faster", "--levers", "TIME_US, STYLE", "--expected-gain", "+5%")
+    code, told = hand("checkpoint_write", "read", *KEY)
+    assert (code, told["status"], told["idea"]) == (0, "PLANNED", "it's faster")
+    assert (told["levers"], told["expected_gain"]) == (["TIME_US", "STYLE"], "+5.0%")
+    hand.build("iter002_again", "#define TIME_US 800\n#define STYLE 1\n")
+    assert hand("checkpoint", "read", *KEY)[1]["status"] == "BUILT"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_tools_about_the_machine(shell: Shell) -> None:
+    """The key of the CPU is printed plain; what a DSL lacks is listed, and code 1 says so."""
+    hand = Hand(shell)
+    code, told = _machine_tool(hand, "validate-env", "--dsl", "c")
+    assert (code, told["pass"], told["errors"]) == (0, True, [])
+    code, told = _machine_tool(hand, "validate_env.sh", "--dsl", "fortran")
+    assert (code, told["pass"]) == (1, False)
+    assert "fortran" in told["errors"][0]
+    shell.capture.readouterr()
+    assert main(["tool", "detect-gpu", "--dsl", "c"]) == 0
+    assert shell.capture.readouterr().out.startswith("cpu_")
+
+
 def test_the_baseline_is_stored_once(hand: Hand) -> None:
     """A second call changes nothing and answers the same."""
     code, told = hand("store-baseline", *KEY, "--k", "65")
@@ -293,8 +321,6 @@ def test_nobody_is_ended_and_nothing_is_reset_unasked(
 
 def _machine_tool(hand: Hand, *arguments: str) -> tuple[int, dict[str, Any]]:
     """A tool that needs no root."""
-    from croq_fsm.cli.main import main  # noqa: PLC0415 - beside the shell, which names a root
-
     hand.shell.capture.readouterr()
     code = main(["tool", *arguments])
     said = hand.shell.capture.readouterr()
