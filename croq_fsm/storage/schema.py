@@ -186,7 +186,7 @@ iterations = Table(
     Column("measurement", Integer, nullable=False),
     Column("self_reported", Integer, nullable=False),
     PrimaryKeyConstraint("session_id", "number"),
-    Index("ix_iterations_speed", "session_id", "seconds", "structure"),
+    Index("ix_iterations_speed", "session_id", "structure", "seconds"),
 )
 
 profiles = Table(
@@ -218,7 +218,7 @@ builds = Table(
     Column("log", String, nullable=False),
     Column("generated", String, nullable=False),
     PrimaryKeyConstraint("session_id", "seq"),
-    Index("ix_builds_key", "session_id", "key"),
+    Index("ix_builds_key", "session_id", "key", "seq"),
 )
 
 measurements = Table(

@@ -12,15 +12,13 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add indexes; two that answered no question as it is asked are made anew."""
+    """Add indexes; one that grew with what was done is made anew."""
     op.create_index("ix_transitions_round", "transitions", ["session_id", "round", "at"])
     op.create_index("ix_attempts_round", "attempts", ["session_id", "round"])
     op.create_index("ix_profiles_round", "profiles", ["session_id", "round"])
-    op.create_index("ix_builds_key", "builds", ["session_id", "key"])
+    op.create_index("ix_builds_key", "builds", ["session_id", "key", "seq"])
     op.create_index("ix_measurements_round", "measurements", ["session_id", "round"])
     op.create_index("ix_artifacts_round", "artifacts", ["session_id", "round"])
-    op.drop_index("ix_iterations_speed", "iterations")
-    op.create_index("ix_iterations_speed", "iterations", ["session_id", "seconds", "structure"])
     op.drop_index("ix_intents_open", "intents")
     op.create_index(
         "ix_intents_open",
