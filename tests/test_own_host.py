@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from c_dsl_support import workbench
 from cli_support import Said, make_root, run
-from croqtile_support import need_gpu, need_nvcc
+from croqtile_support import need_choreo, need_gpu, need_nvcc, real_runner
 
 from croq_fsm.config import Config, Storage
 from croq_fsm.domain import own_host
@@ -24,7 +24,7 @@ from croq_fsm.root import Root
 from croq_fsm.sessions import Request, make_task
 from croq_fsm.storage.inspection import archive
 from croq_fsm.toolchain import own_host_output as output
-from croq_fsm.toolchain.cuda import CudaWorkbench
+from croq_fsm.toolchain.registry import open_workbench
 from croq_fsm.toolchain.workbench import TimingPlan
 
 PROGRAMS = Path(__file__).parent / "own_host"
@@ -273,7 +273,9 @@ def test_a_wrong_kernel_fails_its_own_check() -> None:
         assert "Test FAILED" in failed.first_failure.detail
 
 
-@pytest.mark.parametrize("body", ["clock();", 'asm volatile("nop"); asm ("nop");'])
+@pytest.mark.parametrize(
+    "body", ["clock();", "static float old;", 'asm volatile("nop"); asm ("nop");']
+)
 def test_a_kernel_that_reaches_the_host_part_is_not_built(body: str) -> None:
     """Nor is one whose host part is another one's."""
     text = ROWSUM.replace("    y[r] = sum;", f"    {body} y[r] = sum;")
@@ -365,16 +367,37 @@ def test_a_kernel_without_a_program_is_refused_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.timeout(300)
-def test_a_cuda_program_on_a_device(tmp_path: Path) -> None:
-    """Built, checked, timed and profiled; a wrong kernel fails its own check."""
+@pytest.mark.parametrize(
+    ("dsl", "right", "wrong"),
+    [("cuda", "+ b * y[i]", "- b * y[i]"), ("croqtile", "+ y.at(r", "- y.at(r")],
+)
+def test_a_program_on_a_device(tmp_path: Path, dsl: str, right: str, wrong: str) -> None:
+    """Built, checked and timed; a wrong kernel fails its own check."""
     need_nvcc()
     need_gpu()
-    from cuda_support import workbench as cuda_workbench  # noqa: PLC0415 - needs the toolkit
+    if dsl == "croqtile":
+        need_choreo()
+    bench = open_workbench(dsl, real_runner(), Config(), tmp_path / "cache", tmp_path / "work")
+    text, asked = OF[dsl][1], task(dsl)
+    build = bench.build(Candidate(source=text), asked)
+    assert bench.verify(build, asked, (1,)).passed
+    samples = bench.time({"candidate": build}, asked, TimingPlan("pairs", pairs=2))
+    assert all(0 < b.seconds[0] < 1 for b in samples.blocks)
+    broken = bench.build(Candidate(source=text.replace(right, wrong)), asked)
+    assert not bench.verify(broken, asked, (1,)).passed
 
-    bench: CudaWorkbench = cuda_workbench(tmp_path, verify_s=60.0)
-    build = bench.build(Candidate(source=AXPBY), task("cuda"))
-    assert bench.verify(build, task("cuda"), (1,)).passed
-    samples = bench.time({"candidate": build}, task("cuda"), TimingPlan("pairs", pairs=2))
-    assert all(0 < b.seconds[0] < 1e-2 for b in samples.blocks)
-    wrong = Candidate(source=AXPBY.replace("+ b * y[i]", "- b * y[i]"))
-    assert not bench.verify(bench.build(wrong, task("cuda")), task("cuda"), (1,)).passed
+
+@pytest.mark.slow
+@pytest.mark.choreo
+@pytest.mark.timeout(300)
+def test_choreo_keeps_the_program(tmp_path: Path) -> None:
+    """The main of a Choreo file is in the binary, and the kernel to be profiled is named."""
+    need_nvcc()
+    need_choreo()
+    bench = open_workbench(
+        "croqtile", real_runner(), Config(), tmp_path / "cache", tmp_path / "work"
+    )
+    build = bench.build(Candidate(source=SCALE_ADD), task("croqtile"))
+    assert json.loads(bench.read(f"{build.key}/kernels.json")) == ["__choreo_device_scale_add"]
+    assert "--suppress-main" not in "".join(build.commands)
+    assert b"Timing avg ms: " in bench.read(build.binary)

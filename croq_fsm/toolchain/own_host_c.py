@@ -22,8 +22,11 @@ from croq_fsm.toolchain.c_compile import CCompile
 #: What no kernel has a need of: it would reach the host part's clock, check or memory.
 _FORBIDDEN: Final = re.compile(
     r"\b(asm|__asm__|__asm|syscall|clock|clock_gettime|gettimeofday|time|getenv|setenv|system|"
-    r"dlsym|dlopen|mmap|mprotect|fork|signal|sigaction|longjmp|fopen|open|read|write)\s*\("
+    r"dlsym|dlopen|mmap|mprotect|fork|signal|sigaction|longjmp|atexit|fopen|open|read|write)\s*\(|"
+    r"\b(constructor|destructor|ifunc|alias|section)\b"
 )
+#: A variable that outlives a call, in which an answer could be remembered.
+_REMEMBERS: Final = re.compile(r"[{;][^(){};]*\b(static|_Thread_local|__thread)\b(?!\s+const\b)")
 _LITERAL: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'")
 
 
@@ -52,8 +55,7 @@ class CMaker:
     def build(self, candidate: Candidate, task: Task) -> Build:
         """See ``Maker.build``."""
         kernel = own_host.split(candidate.source, "c", task.operator).kernel
-        if found := _FORBIDDEN.search(_LITERAL.sub('""', kernel)):
-            raise CompileFailed(f"`{found[1]}` is forbidden in a kernel: it reaches the host part")
+        _check(_LITERAL.sub('""', kernel))
         argv = self._command(candidate)
         key = self._key(candidate, argv)
         known = self._cache.meta(key)
@@ -98,3 +100,12 @@ class CMaker:
             kept["build.txt"] = f"$ {shlex.join(argv)}\n{done.output}".encode()
             self._cache.put(key, kept, {"build": build.model_dump(mode="json")})
         return build
+
+
+def _check(kernel: str) -> None:
+    """Raises CompileFailed for what would fool a host part in the same process."""
+    if found := _FORBIDDEN.search(kernel):
+        word = found[1] or found[2]
+        raise CompileFailed(f"`{word}` is forbidden in a kernel: it reaches the host part")
+    if found := _REMEMBERS.search(kernel):
+        raise CompileFailed(f"`{found[1]}` is forbidden in a kernel: it keeps state between calls")
