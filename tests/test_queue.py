@@ -13,7 +13,10 @@ from cli_support import CHECKOUT, Shell, make_root, shell
 
 from croq_fsm.cli.requests import from_tables
 from croq_fsm.discovery import distance
+from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.states import Decision, State
+from croq_fsm.domain.task import Task
+from croq_fsm.errors import CompilerCrashed
 from croq_fsm.storage.inspection import archive
 from support.scripted import START
 
@@ -104,6 +107,26 @@ def test_the_best_of_a_near_session_is_a_start(shell: Shell) -> None:
         start = reader.iteration(newest.id, 1)
     assert start.candidate is not None
     assert "TIME_US 500" in start.candidate.source
+
+
+def test_a_compiler_that_keeps_crashing_ends_a_session(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many rounds in which the compiler itself died the session says whose bug it is."""
+    build = shell.workbench.build
+
+    def crashing(candidate: Candidate, task: Task) -> Build:
+        if "TIME_US 1000" in candidate.source:
+            return build(candidate, task)
+        raise CompilerCrashed("the compiler crashed: killed by SIGSEGV")
+
+    monkeypatch.setattr(shell.workbench, "build", crashing)
+    monkeypatch.setenv("CROQ_FSM_LIMITS__COMPILER_CRASHES", "2")
+    shell.ideator.script = [{"TIME_US": str(900 - n), "STYLE": str(n)} for n in range(4)]
+    assert shell("start", "c", "f32", "64x64x64").code == 0
+    (session,) = shell.sessions()
+    assert session.counts == {Decision.COMPILE_FAIL: 2}
+    assert session.reason.startswith("the compiler crashed in 2 rounds")
 
 
 def test_distances_are_counted_in_doublings() -> None:
