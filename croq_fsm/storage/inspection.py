@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, and_, func, inspect, select, text
+from sqlalchemy import Connection, Engine, and_, func, inspect, literal_column, select, text
 
 from croq_fsm.domain.calls import Call
 from croq_fsm.domain.profile import Profile
@@ -20,6 +20,9 @@ from croq_fsm.storage.engine import reader, translated
 from croq_fsm.storage.reading import Reader, StoredMeasurement
 
 _REVISIONS: Final = Path(__file__).parent / "migrations" / "versions"
+
+#: Written out, for a partial index answers no question that has it as a parameter.
+_FINAL = literal_column("'final'")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Inspector(Reader):
         """The session's latest measurement at an end, one for each regime; empty without one."""
         table = schema.measurements
         query = select(func.max(table.c.seq)).where(
-            and_(table.c.session_id == session_id, table.c.kind == "final")
+            and_(table.c.session_id == session_id, table.c.kind == _FINAL)
         )
         seq = self._rows.execute(query).scalar_one()
         found = [] if seq is None else self.measurements(session_id, [seq])

@@ -234,6 +234,8 @@ measurements = Table(
     Column("environment", Text),
     PrimaryKeyConstraint("session_id", "seq", "part"),
     Index("ix_measurements_round", "session_id", "round"),
+    # The few at an end of a session.
+    Index("ix_measurements_final", "session_id", "seq", sqlite_where=text("kind = 'final'")),
 )
 
 #: Files under ``tuning/``: where they are, what they must hold, and where it can be had.

@@ -18,6 +18,12 @@ def upgrade() -> None:
     op.create_index("ix_profiles_round", "profiles", ["session_id", "round"])
     op.create_index("ix_builds_key", "builds", ["session_id", "key", "seq"])
     op.create_index("ix_measurements_round", "measurements", ["session_id", "round"])
+    op.create_index(
+        "ix_measurements_final",
+        "measurements",
+        ["session_id", "seq"],
+        sqlite_where=sa.text("kind = 'final'"),
+    )
     op.create_index("ix_artifacts_round", "artifacts", ["session_id", "round"])
     op.drop_index("ix_intents_open", "intents")
     op.create_index(
