@@ -66,7 +66,7 @@ class Agent:
 
 
 def _misdeed(context: Context, dice: random.Random) -> Proposal | None:
-    possible = [deed for deed in DEEDS if deed.is_possible(context)]
+    possible = [deed for deed in DEEDS if deed.is_possible(context) for _ in range(deed.weight)]
     deed = dice.choice(possible)
     honest = _idea(context, dice)
     if honest is None:
@@ -152,11 +152,13 @@ class Deed:
         guard: The guard that should refuse it.
         commit: Makes the proposal out of an honest one; None when it cannot be done now.
         is_possible: Whether it is against the rule at this moment.
+        weight: How often it is chosen against others; the more, the rarer its occasion is.
     """
 
     guard: str
     commit: Callable[[Proposal, Context, random.Random], Proposal | None]
     is_possible: Callable[[Context], bool] = lambda _context: True
+    weight: int = 1
 
 
 def _with(**changes: object) -> Callable[[Proposal, Context, random.Random], Proposal]:
@@ -203,7 +205,7 @@ def _own_base(honest: Proposal, context: Context, dice: random.Random) -> Propos
 DEEDS: Final = (
     Deed("from_active_base", _old_base),
     Deed("not_repeated", _own_base),
-    Deed("structural_when_due", _macros_again, lambda context: context.must_be_structural),
+    Deed("structural_when_due", _macros_again, lambda c: c.must_be_structural, weight=10),
     Deed("understood", _with(metrics=("no_such_metric",))),
     Deed("summary_in_words", _with(summary="nvcc -O3 --use_fast_math -maxrregcount=168")),
     Deed("no_library", _line("#include <cublas_v2.h>")),
