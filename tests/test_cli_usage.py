@@ -32,6 +32,7 @@ __all__ = ["shell"]
         ("start c f16 64x64x64", r"DSL c cannot run matmul in f16; it runs"),
         ("start c f32 64x64 --operator lu", r"unknown operator 'lu'; known"),
         ("start c f32 8x8x8 --kernel no.c", r"kernel no.c does not exist"),
+        ("start c f32 8x8x8 --kernel /dev/zero", r"/dev/zero is neither a file nor a folder"),
         ("start c f32 8x8x8 --for 5", r"'5' is no duration"),
         ("start c f32 8x8x8 --rounds 0", r"--rounds must be at least 1"),
         ("start c f32 8x8x8 --config no.toml", r"no.toml does not exist"),

@@ -11,6 +11,7 @@ from croq_fsm import faults
 from croq_fsm.errors import DatabaseDamaged, LockHeld, UsageError
 from croq_fsm.root import RootLock
 from croq_fsm.storage import backups, migrate
+from croq_fsm.storage.engine import APPLICATION_ID
 from support.stage import TASK, Stage, fork, waited
 
 _KILLED = -9
@@ -83,12 +84,17 @@ def test_restore_waits_for_nobody(stage: Stage) -> None:
     assert stage.root.database.read_bytes() == before
 
 
-@pytest.mark.parametrize("lost", ["gone", "empty"])
+@pytest.mark.parametrize("lost", ["gone", "empty", "without its log"])
 def test_a_lost_database_is_said_by_every_face(stage: Stage, lost: str) -> None:
     """Nothing calls a used root new, or its record sound, when its database is gone or empty."""
     stage.root.database.unlink()
     if lost == "empty":
         stage.root.database.touch()
+    elif lost == "without its log":  # what is left when everything was in the log still
+        connection = sqlite3.connect(stage.root.database)
+        connection.execute("PRAGMA application_id = 1")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.close()
     for command in (("status",), ("status", "--json"), ("validate",), ("report",), ("resume",)):
         assert stage.run(*command) == DatabaseDamaged.exit_code, command
     assert stage.run("restore", "--yes") == 0, stage.log.read_text()

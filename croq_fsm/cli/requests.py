@@ -132,6 +132,8 @@ def _planned(request: Request, config: Config, now: float) -> Planned:
         request = replace(request, ideator=names)
     if request.kernel is not None and not request.kernel.exists():
         raise UsageError(f"kernel {request.kernel} does not exist")
+    if request.kernel is not None and not (request.kernel.is_file() or request.kernel.is_dir()):
+        raise UsageError(f"kernel {request.kernel} is neither a file nor a folder")
     task = make_task(request, config, now)
     _check_supported(task)
     if request.kernel is not None:

@@ -188,6 +188,9 @@ def _check_identity(connection: Connection, path: Path, *, fresh: bool) -> None:
     if fresh:
         return
     found = connection.execute(text("PRAGMA application_id")).scalar_one()
+    if _is_empty(connection) and _used(path).exists():
+        lost = "it holds no table, but this root was used (its -wal file may have been removed)"
+        raise DatabaseDamaged(_damaged_text(path, lost))
     if found == 0 and _is_empty(connection):
         return  # a first start was killed before its migration was committed
     if found != APPLICATION_ID:
