@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, and_, func, inspect, literal_column, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    func,
+    inspect,
+    literal_column,
+    select,
+    text,
+)
 
 from croq_fsm.domain.calls import Call
 from croq_fsm.domain.profile import Profile
@@ -22,7 +32,7 @@ from croq_fsm.storage.reading import Reader, StoredMeasurement
 _REVISIONS: Final = Path(__file__).parent / "migrations" / "versions"
 
 #: Written out, for a partial index answers no question that has it as a parameter.
-_FINAL = literal_column("'final'")
+_FINAL: Final[ColumnElement[str]] = literal_column("'final'")
 
 
 @dataclass(frozen=True)
