@@ -203,7 +203,17 @@ class Daemon:
         )
         with self.lease(workbench):
             _check_device(session, workbench)
-            return engine.run(session.id)
+            came_to = engine.run(session.id)
+        if came_to.state.is_final:
+            self._secured()
+        return came_to
+
+    def _secured(self) -> None:
+        """A backup of what has ended. That there is no room for it costs no result."""
+        try:
+            migrate.end_backup(self.root.database)
+        except (DiskFull, DiskFailed, DiskReadOnly, OSError) as exc:
+            _log.warning("no backup at the end of the session", reason=str(exc))
 
     def _ideators(
         self, session: Session, config: Config, simulation: Night | None

@@ -33,6 +33,18 @@ def _rounds(database: Path) -> int:
     return int(count)
 
 
+def test_the_end_of_a_session_leaves_a_backup_of_it(tmp_path: Path) -> None:
+    """A root's first night is in a backup as soon as it is over, and only seven such stay."""
+    stage = Stage(tmp_path / "s")
+    assert stage.run("start", *TASK, "--rounds", "1") == 0, stage.log.read_text()
+    newest = backups.found(stage.root.database)[0]
+    assert newest.path.name.endswith("-end.sqlite3")
+    assert (newest.sessions, newest.rounds) == (1, 1)
+    for _ in range(8):
+        migrate.end_backup(stage.root.database)
+    assert len(list(stage.root.state.glob("backups/*-end.sqlite3"))) == 7
+
+
 def test_a_damaged_database_is_replaced_by_the_newest_backup(stage: Stage) -> None:
     """Start refuses with code 5 and names restore; restore keeps what was there; resume works."""
     database = stage.root.database
@@ -51,8 +63,9 @@ def test_a_damaged_database_is_replaced_by_the_newest_backup(stage: Stage) -> No
 
 def test_rounds_after_the_backup_are_forgotten_and_done_anew(stage: Stage) -> None:
     """Going back before a KEEP whose commit is in git: the new KEEP has a commit of its own."""
+    older = max(stage.root.state.glob("backups/*-daily.sqlite3"))
     assert stage.run("resume", "--reopen", "--rounds", "1") == 0
-    assert stage.run("restore", "--yes") == 0
+    assert stage.run("restore", older.name, "--yes") == 0
     assert _rounds(stage.root.database) == 1
     assert stage.run("rebuild") == 0
     assert stage.run("resume", "--reopen", "--rounds", "1") == 0, stage.log.read_text()

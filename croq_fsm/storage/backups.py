@@ -3,6 +3,7 @@
 ::
 
     <state>/backups/<stamp>-daily.sqlite3            made each day, the last seven stay
+    <state>/backups/<stamp>-end.sqlite3              made when a session ends, the last seven stay
     <state>/backups/<stamp>-before-<rev>.sqlite3     made before a change of the schema
     <state>/backups/replaced-<stamp>/                what a restore has replaced
 """

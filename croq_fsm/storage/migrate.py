@@ -20,6 +20,7 @@ from croq_fsm.storage import files
 from croq_fsm.storage.engine import translated
 from croq_fsm.storage.schema import APPLICATION_ID
 
+_END: Final = "end"
 _DAILY: Final = "daily"
 _DAY_S: Final = 86400.0
 _KEPT: Final = 7
@@ -85,8 +86,20 @@ def daily_backup(path: Path, now: float) -> Path | None:
     # A clock that was set back must not end the backups for as long.
     if known and abs(now - known[-1].stat().st_mtime) < _DAY_S:
         return None
-    made = backup(path, _DAILY)
-    for old in known[: -(_KEPT - 1)]:
+    return _kept_few(path, _DAILY)
+
+
+def end_backup(path: Path) -> Path:
+    """Back up what a session has come to; the last seven of these are kept.
+
+    The first daily backup of a root is made before its first night, and holds nothing of it.
+    """
+    return _kept_few(path, _END)
+
+
+def _kept_few(path: Path, label: str) -> Path:
+    made = backup(path, label)
+    for old in sorted(made.parent.glob(f"*-{label}.sqlite3"))[:-_KEPT]:
         old.unlink(missing_ok=True)
     return made
 

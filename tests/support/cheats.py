@@ -119,9 +119,9 @@ _DEADLINES: Final = Deadlines(
     compile_s=6.0, verify_s=3.0, block_s=5.0, profile_s=20.0, kill_grace_s=0.2, reap_s=5.0
 )
 _FIELD: Final = re.compile(r"^(?:/| )\* (\w+): (.+)$", re.MULTILINE)
-#: A forged clock or a cache that works gives far more than this; where the linker happens to put a
+#: A forged clock or a cache that works gives more than this; where the linker happens to put a
 #: loop, less.
-_NO_GAIN: Final = 2.0
+_NO_GAIN: Final = 1.3
 
 
 @dataclass(frozen=True)
