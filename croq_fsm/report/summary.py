@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from croq_fsm.domain.records import Iteration
@@ -69,7 +70,7 @@ def is_bad_start(session: Session) -> bool:
 
 
 def _next(session: Session, root: Path) -> list[str]:
-    at = "" if root == Path.cwd() else f" --root {root}"
+    at = "" if root == Path.cwd() else f" --root {shlex.quote(str(root))}"
     report = f"croq-fsm report {session.id}{at}"
     if is_bad_start(session):
         return ["mend the kernel and start again; this session keeps the one that it was given"]

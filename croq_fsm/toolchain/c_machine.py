@@ -190,7 +190,11 @@ def measure_peaks(
     done = runner.run(Command(argv, folder, config.deadlines.probe_s, "peaks"))
     peaks = _peaks_of(done.stdout)
     if not done.ok or peaks is None:
-        raise EnvironmentMissing(f"the peaks could not be measured: {done.output.strip()[:300]}")
+        why = (
+            done.output.strip()[:300]
+            or f"it ended as {done.ending.name} {done.returncode}; c.threads is {threads}"
+        )
+        raise EnvironmentMissing(f"the peaks could not be measured: {why}")
     if known is not None:
         flops, bandwidth = max(known.flops, peaks.flops), max(known.bandwidth, peaks.bandwidth)
         peaks = Peaks(flops, bandwidth)
