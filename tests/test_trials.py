@@ -221,7 +221,7 @@ def test_a_child_that_is_killed_for_memory(tmp_path: Path) -> None:
 
 
 def test_no_setting_of_a_device_is_ever_changed() -> None:
-    """G7: no source of ours asks a driver to lock clocks, set modes, or reset a device."""
+    """G7: nothing asks a driver to lock clocks, set modes, or, unless told to, reset a device."""
     asking = re.compile(
         r"--lock-gpu-clocks|--lock-memory-clocks|(?<![\w-])-lgc\b|--applications-clocks"
         r"|--gpu-reset|--persistence-mode|--compute-mode|nvmlDeviceSet\w+|--clock-control[ =]base"
@@ -231,7 +231,8 @@ def test_no_setting_of_a_device_is_ever_changed() -> None:
         for path in sorted((TOP / folder).rglob("*")):
             if path.suffix in {".py", ".sh", ".toml", ".cu", ".cuh", ".c", ".h", ".service"}:
                 found += [(path.name, m[0]) for m in asking.finditer(path.read_text("utf-8"))]
-    assert found == []
+    # `croq-fsm tool gpu-check --reset` is a request by name; nothing else leads there.
+    assert found == [("machine.py", "--gpu-reset")]
 
 
 def test_readers_beside_a_daemon(tmp_path: Path) -> None:
