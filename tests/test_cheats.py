@@ -58,7 +58,7 @@ def _marks(cheat: Cheat) -> list[pytest.MarkDecorator]:
 def test_cheats_are_caught(climb: Climb, cheat: Cheat) -> None:
     """The ladder stops each cheat where its header says, with the outcome that it says."""
     found = climb(cheat)
-    assert found == cheat.caught, found.reason
+    assert found in cheat.ends, found.reason
     assert found.reason
 
 

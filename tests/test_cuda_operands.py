@@ -16,6 +16,7 @@ HARNESS = Path(__file__).resolve().parent.parent / "croq_fsm" / "measure" / "cud
 CHECK = Path(__file__).parent / "support" / "operands_check.cu"
 
 
+@pytest.mark.slow
 def test_layouts_are_what_the_registry_says(tmp_path: Path) -> None:
     """Words, shapes, 2:4 metadata and block scales, on the host; nothing is printed when right."""
     need_nvcc()

@@ -102,7 +102,7 @@ def test_the_best_of_a_near_session_is_a_start(shell: Shell) -> None:
     shell.ideator.script = [{"TIME_US": "500"}, {"TIME_US": "450"}]
     assert shell("start", "c", "f32", "64x64x64", "--rounds", "1").code == 0
     assert shell("start", "c", "f32", "64x64x128", "--rounds", "1").code == 0
-    newest = shell.sessions()[0]
+    (newest,) = (s for s in shell.sessions() if s.task.shape == (64, 64, 128))
     with archive(shell.root / ".croq_fsm" / "croq.sqlite3") as opened, opened.look() as reader:
         start = reader.iteration(newest.id, 1)
     assert start.candidate is not None

@@ -132,7 +132,8 @@ class Reader:
 
     def sessions(self) -> list[Session]:
         """All sessions, newest first; grows with their number."""
-        query = select(schema.sessions).order_by(schema.sessions.c.id.desc())
+        newest = schema.sessions.c.created_at.desc(), schema.sessions.c.id.desc()
+        query = select(schema.sessions).order_by(*newest)
         return [rows.session(row) for row in self._all(query)]
 
     def config(self, session_id: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 /* trick: knows that it is timed by the time that its first loads take
  * row: 17
  * caught: time RUN_FAIL
+ * earlier: verify VERIFY_FAIL
  * needs: x86_64
  */
 #include <x86intrin.h>

@@ -145,6 +145,12 @@ class Cheat:
         return Caught(rung, outcome)
 
     @property
+    def ends(self) -> tuple[Caught, ...]:
+        """Where it may be caught: on some machines already on an earlier rung."""
+        rung, _, outcome = self.facts.get("earlier", self.facts["caught"]).partition(" ")
+        return self.caught, Caught(rung, outcome)
+
+    @property
     def is_slow(self) -> bool:
         """Whether it takes seconds."""
         return "slow" in self.facts
