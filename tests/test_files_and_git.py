@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from croq_fsm import inbox
@@ -147,6 +149,24 @@ def test_a_git_that_is_ended_by_our_own_failure_leaves_no_lock(
         with pytest.raises(DiskFailed):
             git.commit(["a"], "m\n\nCroq-Attempt: s/1\n", "s/1")
     assert git.commit(["a"], "m\n\nCroq-Attempt: s/1\n", "s/1")
+
+
+def test_a_git_that_is_dead_or_dying_holds_no_lock(git: Git, tmp_path: Path) -> None:
+    """A zombie owns nothing, one that was killed is waited for, one that lives keeps its lock."""
+    named = tmp_path / "git"
+    shutil.copy("/bin/sleep", named)
+    lock = git.root / ".git" / "index.lock"
+    for seconds in ("0", "0.3"):
+        lock.touch()
+        with subprocess.Popen([named, seconds], cwd=git.root) as process:
+            if seconds == "0":
+                while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+                    time.sleep(0.01)
+            assert git.remove_stale_locks(since=time.time()) == ["index.lock"]
+    lock.touch()
+    with subprocess.Popen([named, "60"], cwd=git.root) as process:
+        assert git.remove_stale_locks(since=time.time()) == []
+        process.kill()
 
 
 def test_a_commit_of_the_same_step_after_a_restore_is_another_one(git: Git) -> None:

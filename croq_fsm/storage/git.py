@@ -25,6 +25,8 @@ _SEARCH_DEPTH: Final = 500
 _STALE_S: Final = 300.0
 #: File systems keep times no finer than this, seconds.
 _GRAIN_S: Final = 1.0
+#: Longest wait for a git of ours that was killed, and how often it is looked for, seconds.
+_DYING_S, _LOOK_S = 2.0, 0.02
 #: File or folder in the repository's folder → what the user is in the middle of.
 _MIDDLES: Final = {
     "MERGE_HEAD": "a merge",
@@ -175,7 +177,7 @@ class Git:
                 made = lock.stat().st_mtime
                 if made >= oldest if since is not None else made <= oldest:
                     doomed.append(lock)
-        if not doomed or self._git_alive():
+        if not doomed or not self._is_quiet(0.0 if since is None else _DYING_S):
             return []
         for lock in doomed:
             lock.unlink(missing_ok=True)
@@ -189,9 +191,18 @@ class Git:
         found = [self._folder / "HEAD.lock", shared / "packed-refs.lock"]
         return [*found, *(shared / "refs" / "heads").rglob("*.lock")]
 
+    def _is_quiet(self, patience_s: float) -> bool:
+        """Whether no git works here; one that was killed may take a moment to go."""
+        until = time.monotonic() + patience_s
+        while self._git_alive():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
     def _git_alive(self) -> bool:
-        for process in psutil.process_iter(["name", "cwd"]):
-            if process.info["name"] == "git":
+        for process in psutil.process_iter(["name", "cwd", "status"]):
+            if process.info["name"] == "git" and process.info["status"] != psutil.STATUS_ZOMBIE:
                 cwd = process.info["cwd"]
                 if cwd is None or Path(cwd).is_relative_to(self.root.resolve()):
                     return True
