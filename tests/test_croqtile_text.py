@@ -131,9 +131,10 @@ def test_structure_ignores_comments_and_stages() -> None:
 
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_an_accident(text: str) -> None:
-    """Lints and structure never raise, whatever the source is."""
-    lint(Candidate(source=text), task())
-    structure(Candidate(source=text))
+    """Lints and structure never raise, whatever the source is, and say the same again."""
+    candidate = Candidate(source=text)
+    assert lint(candidate, task()) == lint(candidate, task())
+    assert structure(candidate) == structure(candidate)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**4))

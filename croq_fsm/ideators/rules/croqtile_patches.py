@@ -30,7 +30,8 @@ _OPERANDS: Final = 2
 #: Indentation of the epilogue in the generated text of a persistent member.
 _EPILOGUE: Final = "\n" + " " * 10
 
-_OWN_ROWS: Final = " + strip * 64), out_s + strip * "
+#: First row of a warpgroup in the tile.
+_OWN: Final = f"strip * {WGMMA_M}"
 
 #: Marks the patches of a store by warpgroup: a warpgroup's rows move out alone.
 _MARK: Final = "out_s + strip * "
@@ -139,7 +140,7 @@ def _rows(text: _Epilogue) -> list[tuple[str, str]]:
             _EPILOGUE.join((text.meet, _FENCE, text.meet, text.elected)),
             _EPILOGUE.join((_FENCE, text.own, f"{text.one} {{")),
         ),
-        (f"{at}), out_s);", f"{at}{_OWN_ROWS}{WGMMA_M * config.tile_n});"),
+        (f"{at}), out_s);", f"{at} + {_OWN}), out_s + strip * {WGMMA_M * config.tile_n});"),
         (f"{_EPILOGUE}  {_READ}", ""),
         (text.box(0, config.tile_n, config.tile_m), text.box(0, config.tile_n, WGMMA_M)),
     ]
@@ -155,10 +156,9 @@ def _panels(text: _Epilogue) -> list[tuple[str, str]]:
         column = f"(anon_0 + {turn}) * {count}"
         if turn == 0:
             column = f"block_n * {config.tile_n // config.panel}"
-        shared = f"store_panels((float*)sums, (f16*)out_s, {config.tile_m}, (strip * 64)"
-        mine = f"store_panels((float*)sums, (f16*)out_s + strip * {WGMMA_M * width}, {WGMMA_M}, 0"
-        if config.element != "f16":
-            shared, mine = (s.replace("(f16*)", f"({config.element}*)") for s in (shared, mine))
+        store = f"store_panels((float*)sums, ({config.element}*)out_s"
+        shared = f"{store}, {config.tile_m}, (strip * {WGMMA_M})"
+        mine = f"{store} + strip * {WGMMA_M * width}, {WGMMA_M}, 0"
         copy = (
             f"{_EPILOGUE}  cde::cp_async_bulk_tensor_3d_shared_to_global("
             f"&__choreo_tma_{2 + turn}_tensor_map, "
@@ -174,7 +174,7 @@ def _panels(text: _Epilogue) -> list[tuple[str, str]]:
             ),
             (
                 f"{at}), ({column}), out_s);{commit}{_EPILOGUE}  {_READ}",
-                f"{at} + strip * 64), ({column}), out_s + strip * {WGMMA_M * width});{commit}",
+                f"{at} + {_OWN}), ({column}), out_s + strip * {WGMMA_M * width});{commit}",
             ),
             (
                 text.box(turn, config.panel, config.tile_m, count),
