@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croq_fsm.cli.place import ConfigOption, RootOption, place
+from croq_fsm.cli.place import ConfigOption, RootOption, agreed, place
 from croq_fsm.cli.validate import ALL, dsl_of
 from croq_fsm.errors import UsageError
 
@@ -53,17 +53,10 @@ def clean(
         typer.echo(_told(plan, dry_run=dry_run))
         if plan.is_empty or dry_run:
             return
-        if not yes and not _agreed():
+        if not yes and not agreed():
             raise typer.Exit(1)
         bag = cleaner.carry_out(plan)
         typer.echo(f"moved to {bag.folder}; 'croq-fsm clean --undo' brings it back")
-
-
-def _agreed() -> bool:
-    try:
-        return typer.confirm("Do this?")
-    except typer.Abort as exc:
-        raise UsageError("nobody answered, nothing was done; --yes does it without asking") from exc
 
 
 def _checked(dsl: str | None, *, invalid_only: bool, reset_all: bool, undo: bool) -> str | None:

@@ -134,3 +134,11 @@ def chosen(
     if session is None:
         raise UsageError(f"no session in {root.path} yet; 'croq-fsm start' makes one")
     return session
+
+
+def agreed() -> bool:
+    """Whether the user says yes to what was just shown. Raises UsageError when nobody answers."""
+    try:
+        return typer.confirm("Do this?")
+    except typer.Abort as exc:
+        raise UsageError("nobody answered, nothing was done; --yes does it without asking") from exc

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from croq_fsm.cli.place import ConfigOption, RootOption, place
+from croq_fsm.cli.place import ConfigOption, RootOption, agreed, place
 from croq_fsm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def restore(
     try:
         wanted = backups.chosen(here.database, backup)
         typer.echo(f"back to {_line(wanted)}")
-        if not yes and not _agreed():
+        if not yes and not agreed():
             raise typer.Exit(1)
         aside = backups.restore(here.database, wanted)
     finally:
@@ -62,13 +62,6 @@ def restore(
     if aside is not None:
         typer.echo(f"what was there is in {aside}")
     typer.echo("next: 'croq-fsm rebuild' makes the files match, 'croq-fsm validate' looks at all")
-
-
-def _agreed() -> bool:
-    try:
-        return typer.confirm("Do this?")
-    except typer.Abort as exc:
-        raise UsageError("nobody answered, nothing was done; --yes does it without asking") from exc
 
 
 def _line(backup: Backup) -> str:

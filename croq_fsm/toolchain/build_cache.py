@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from croq_fsm.domain.build import Build
 from croq_fsm.domain.source import sha256
-from croq_fsm.errors import DiskFull
+from croq_fsm.errors import DiskFull, EnvironmentMissing
 from croq_fsm.sandbox.files import copy_plain
 
 META: Final = "meta.json"
@@ -47,6 +48,22 @@ class _Entry:
     key: str
     nbytes: int
     used: float
+
+
+def checked_binary(folder: Path, build: Build) -> Path:
+    """The program of a build below ``folder``, if it still is the one that was built.
+
+    Raises:
+        EnvironmentMissing: It is gone, or another one.
+    """
+    path = (folder / build.binary).absolute()
+    try:
+        found = sha256(path.read_bytes())
+    except OSError as exc:
+        raise EnvironmentMissing(f"build {build.key[:12]} is gone; build it again") from exc
+    if found != build.binary_sha256:
+        raise EnvironmentMissing(f"{path} is not what was built; build it again")
+    return path
 
 
 class BuildCache:

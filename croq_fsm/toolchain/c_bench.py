@@ -14,12 +14,12 @@ from croq_fsm.config import Config
 from croq_fsm.domain.build import Build
 from croq_fsm.domain.measurement import Check, Samples, Verification
 from croq_fsm.domain.shapes import format_shape
-from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
-from croq_fsm.errors import CandidateRefused, EnvironmentMissing
+from croq_fsm.errors import CandidateRefused
 from croq_fsm.measure import fresh
 from croq_fsm.measure.cases import KINDS
 from croq_fsm.measure.interleave import LIBRARY, Interleaver
+from croq_fsm.toolchain.build_cache import checked_binary
 from croq_fsm.toolchain.c_audit import Audit, Bench, must_be_whole
 from croq_fsm.toolchain.c_compile import CCompile
 from croq_fsm.toolchain.c_judge import Judge, Judges, all_cores
@@ -187,7 +187,7 @@ class CBench:
         cpus = ",".join(map(str, self._machine.cpus_for(threads))) or "-"
         command = Command(
             argv=(
-                str(self._checked_binary(build)),
+                str(checked_binary(self._cache, build)),
                 format_shape(task.shape),
                 str(threads),
                 cpus,
@@ -226,17 +226,6 @@ class CBench:
         with started as judge:
             judge.load(int.from_bytes(os.urandom(6)))
             yield judge
-
-    def _checked_binary(self, build: Build) -> Path:
-        """The program, if it still is the one that was built."""
-        path = (self._cache / build.binary).absolute()
-        try:
-            found = sha256(path.read_bytes())
-        except OSError as exc:
-            raise EnvironmentMissing(f"build {build.key[:12]} is gone; build it again") from exc
-        if found != build.binary_sha256:
-            raise EnvironmentMissing(f"{path} is not what was built; build it again")
-        return path
 
     def _limits(self, task: Task, sets: int, launches: int, life_s: float) -> Limits:
         threads = self._config.c.threads

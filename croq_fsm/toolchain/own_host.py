@@ -18,7 +18,6 @@ from croq_fsm.config import Config
 from croq_fsm.domain import own_host
 from croq_fsm.domain.build import Build, Candidate
 from croq_fsm.domain.measurement import Block, Check, Samples, Verification
-from croq_fsm.domain.source import sha256
 from croq_fsm.domain.task import Task
 from croq_fsm.errors import (
     CandidateCrashed,
@@ -29,6 +28,7 @@ from croq_fsm.errors import (
     UsageError,
 )
 from croq_fsm.toolchain import own_host_output as output
+from croq_fsm.toolchain.build_cache import checked_binary
 from croq_fsm.toolchain.process import Command, Completed, Ending, Limits, Runner
 from croq_fsm.toolchain.workbench import Contestant, TimingPlan
 
@@ -156,17 +156,6 @@ class OwnHost:
         why = {"sanitizer": "it would judge the host part as well"}
         return tuple(c.model_copy(update={"rung": "sanitizer"}) for c in _not_run(why))
 
-    def binary(self, build: Build) -> Path:
-        """The program, if it still is the one that was built. Raises EnvironmentMissing."""
-        path = (self._cache / build.binary).absolute()
-        try:
-            found = sha256(path.read_bytes())
-        except OSError as exc:
-            raise EnvironmentMissing(f"build {build.key[:12]} is gone; build it again") from exc
-        if found != build.binary_sha256:
-            raise EnvironmentMissing(f"{path} is not what was built; build it again")
-        return path
-
     def _checked(self, build: Build, number: int) -> Check:
         """A check that did not pass is a wrong result; what cannot be read is refused."""
         name = f"own-check-{number}"
@@ -198,7 +187,7 @@ class OwnHost:
         with self._folder() as folder:
             done = self._runner.run(
                 Command(
-                    argv=(str(self.binary(build)),),
+                    argv=(str(checked_binary(self._cache, build)),),
                     cwd=folder,
                     deadline_s=deadline_s,
                     label=label,
