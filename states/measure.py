@@ -186,8 +186,7 @@ def _checked_build(session: Session, ports: Ports) -> Build:
 
 def _seeds(session: Session, ports: Ports) -> tuple[int, ...]:
     """Seeds of this round: fixed by the session and the round, unknown to the ideator."""
-    first = session.seed + 1000 * session.work.round
-    return tuple(first + i for i in range(ports.config.measure.verify_seeds))
+    return session.verify_seeds(session.work.round, ports.config.measure.verify_seeds)
 
 
 def _time(session: Session, ports: Ports, build: Build) -> Samples:

@@ -106,19 +106,16 @@ def _run(workbench: Workbench, subject: Subject) -> None:
     try:
         build = workbench.build(subject.candidate, subject.session.task)
         _show_build(subject, build)
-        checks = workbench.verify(build, subject.session.task, _seeds(subject))
+        # Those of the round in which it was made, so that the inputs are the same.
+        count = subject.config.measure.verify_seeds
+        seeds = subject.session.verify_seeds(subject.iteration.round, count)
+        checks = workbench.verify(build, subject.session.task, seeds)
         _show_checks(checks)
         if not checks.passed:
             raise WrongResult(f"{subject.iteration.name} computes wrong results")
         _show_times(subject, _time(workbench, subject, build))
     except CandidateError as exc:
         raise WrongResult(f"{subject.iteration.name} failed: {exc}\n{exc.log}".rstrip()) from exc
-
-
-def _seeds(subject: Subject) -> tuple[int, ...]:
-    """Seeds of the round in which it was made, so that the inputs are the same."""
-    first = subject.session.seed + 1000 * subject.iteration.round
-    return tuple(first + i for i in range(subject.config.measure.verify_seeds))
 
 
 def _time(workbench: Workbench, subject: Subject, build: Build) -> Samples:

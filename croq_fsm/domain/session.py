@@ -67,3 +67,13 @@ class Session:
     library_seconds: float | None
     created_at: int
     updated_at: int
+
+    def verify_seeds(self, round_number: int, count: int) -> tuple[int, ...]:
+        """Seeds that candidates of a round are verified with, the same whenever they are asked for.
+
+        Args:
+            round_number: The round; an ideator does not know what follows from it.
+            count: How many.
+        """
+        first = self.seed + 1000 * round_number
+        return tuple(first + i for i in range(count))

@@ -117,7 +117,10 @@ def remeasure(subject: Champion, workbench: Workbench) -> Remeasured:
     try:
         build = workbench.build(subject.candidate, task)
         other = _changes(subject.build, build)
-        checks = workbench.verify(build, task, _seeds(subject))
+        # Those of the round in which it was made, so that the inputs are the same.
+        count = subject.config.measure.verify_seeds
+        seeds = subject.session.verify_seeds(subject.iteration.round, count)
+        checks = workbench.verify(build, task, seeds)
         failed = checks.first_failure
         if not checks.passed:
             text = f"{failed.name}: {failed.detail}" if failed else "no check was made"
@@ -125,12 +128,6 @@ def remeasure(subject: Champion, workbench: Workbench) -> Remeasured:
         return _timed(subject, _samples(subject, workbench, build), other)
     except CandidateError as exc:
         return _said(subject, "wrong", str(exc))
-
-
-def _seeds(subject: Champion) -> tuple[int, ...]:
-    """Seeds of the round in which it was made, so that the inputs are the same."""
-    first = subject.session.seed + 1000 * subject.iteration.round
-    return tuple(first + i for i in range(subject.config.measure.verify_seeds))
 
 
 def _samples(subject: Champion, workbench: Workbench, build: Build) -> Samples:
